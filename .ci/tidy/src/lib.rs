@@ -1,0 +1,1 @@
+//! Checks that the compiler cannot make; they live in `tests/`.

@@ -1,0 +1,7 @@
+//! The replica's decisions: what the next step computes, which block is reused, which token is drawn.
+//!
+//! Pure: time enters as `now`, chance as seeds. Nothing here reads a clock, a file or a socket.
+
+pub mod batch;
+pub mod sampler;
+pub mod sequence;

@@ -1,0 +1,3 @@
+//! The step loop and what it is told.
+
+pub mod command;

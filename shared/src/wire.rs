@@ -1,0 +1,95 @@
+//! What a replica tells a gateway. Everything here crosses a process border: fields are added, never renamed;
+//! unknown fields are ignored and absent ones have defaults, so neighbouring versions understand each other.
+
+use serde::{Deserialize, Serialize};
+
+/// The body of `GET /fleet/report`.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReplicaReport {
+    /// Drawn anew at every start of the process: a recycled address shows itself.
+    pub instance: String,
+    /// Always `"flotilla"` for ours.
+    pub engine: String,
+    /// The replica's version.
+    pub version: String,
+    /// Names it answers to; the first is the model's own.
+    pub models: Vec<String>,
+    /// What the weights and tokenizer are: equal revisions continue each other's answers.
+    pub revision: String,
+    /// Arithmetic of the weights as kept, for example `float32` or `q4_1`.
+    pub dtype: String,
+    /// Whether it takes work.
+    pub state: ReplicaState,
+    /// Tokens a block.
+    pub block_size: u32,
+    /// Blocks in the KV pool.
+    pub blocks_total: u32,
+    /// Blocks that nobody holds (cached ones count as free).
+    pub blocks_free: u32,
+    /// Longest sequence it accepts, in tokens.
+    pub context_tokens_max: u32,
+    /// Sequences in the running set, and the most there can be.
+    pub running: u32,
+    /// See `running`.
+    pub running_max: u32,
+    /// Sequences that wait, and the most that may.
+    pub waiting: u32,
+    /// See `waiting`.
+    pub waiting_max: u32,
+    /// Prompt tokens still to be computed over all sequences.
+    pub waiting_tokens: u64,
+    /// Measured prefill rate in tokens a second; absent until measured.
+    pub prefill_tokens_per_s: Option<f64>,
+    /// Measured decode rate in tokens a second over all sequences; absent until measured.
+    pub decode_tokens_per_s: Option<f64>,
+    /// Sequence number of the newest event of `/fleet/events`.
+    pub events_seq: u64,
+    /// One a rank of the tensor-parallel group.
+    pub ranks: Vec<RankReport>,
+}
+
+/// One rank's memory.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RankReport {
+    /// Index in the group.
+    pub rank: u32,
+    /// Where it runs, for example `cpu` or `cuda:0`.
+    pub device: String,
+    /// Bytes of weights it holds.
+    pub weight_bytes: u64,
+    /// Bytes of KV pool it holds.
+    pub kv_bytes: u64,
+}
+
+/// Whether a replica takes work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReplicaState {
+    /// Loading weights or warming up.
+    #[default]
+    Loading,
+    /// Takes work.
+    Ready,
+    /// Finishes what it has and takes nothing new.
+    Draining,
+    /// Work is queued and the engine makes no progress.
+    Stalled,
+}
+
+/// One event of `GET /fleet/events` (a stream of `data:` lines): pieces of prompt text whose KV came or went.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PieceEvents {
+    /// Counts up by one; a gap means resync.
+    pub seq: u64,
+    /// The instance it belongs to.
+    pub instance: String,
+    /// Drop everything known before applying this.
+    pub reset: bool,
+    /// Pieces now held, as 32 hex digits each.
+    pub stored: Vec<String>,
+    /// Pieces no longer held.
+    pub evicted: Vec<String>,
+}
