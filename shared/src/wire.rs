@@ -93,3 +93,63 @@ pub struct PieceEvents {
     /// Pieces no longer held.
     pub evicted: Vec<String>,
 }
+
+/// The body of `POST /fleet` on a gateway's admin port: a replica that joins or renews its lease.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Registration {
+    /// Where the replica listens, for example `http://10.0.0.5:8001`.
+    pub url: String,
+    /// Its engine; absent: found out by asking.
+    pub engine: Option<String>,
+    /// Seconds after which it is forgotten unless it renews; absent: it stays until removed.
+    pub lease_s: Option<u32>,
+}
+
+/// The body of `GET /fleet`.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FleetList {
+    /// One a replica, in the order they joined.
+    pub replicas: Vec<FleetEntry>,
+}
+
+/// What a gateway believes about one replica: an element of `GET /fleet`, and the body of `GET /fleet/{id}`.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FleetEntry {
+    /// Its name on every route and label: host and port.
+    pub id: String,
+    /// Where it listens.
+    pub url: String,
+    /// How it came here: `config`, `flag`, `admin`, `lease` or a discovery's name.
+    pub source: String,
+    /// The engine it runs; empty until known.
+    pub engine: String,
+    /// Drawn anew at every start of its process; empty where the engine has none.
+    pub instance: String,
+    /// Names it answers to.
+    pub models: Vec<String>,
+    /// `joining`, `warming`, `ready`, `draining`, `ejected` or `down`.
+    pub state: String,
+    /// Why it is in that state, in a few words.
+    pub why: String,
+    /// Requests this gateway has there now.
+    pub in_flight: u32,
+    /// Sequences it runs, by its own word.
+    pub running: Option<u32>,
+    /// Sequences that wait there, by its own word.
+    pub waiting: Option<u32>,
+    /// Part of its KV pool in use, 0 to 1.
+    pub kv_usage: Option<f64>,
+    /// Milliseconds since its last report; absent: it never gave one.
+    pub age_ms: Option<u64>,
+    /// Learned prefill rate in tokens a second.
+    pub prefill_tokens_per_s: Option<f64>,
+    /// Learned decode rate in tokens a second.
+    pub decode_tokens_per_s: Option<f64>,
+    /// Whether an answer broken here can go on elsewhere, and how: `tokens`, `text` or `no`.
+    pub continues: String,
+    /// Whether its prefix cache keeps tenants apart by a salt.
+    pub isolates_tenants: bool,
+}
