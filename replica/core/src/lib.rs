@@ -4,4 +4,5 @@
 
 pub mod batch;
 pub mod sampler;
+pub mod scheduler;
 pub mod sequence;

@@ -19,6 +19,8 @@ pub struct Sampling {
     pub repetition_penalty: f32,
     /// Added to single logits.
     pub logit_bias: Vec<(u32, f32)>,
+    /// Token sequences that must not come: the last of one is banned where the answer ends in the others.
+    pub bad_words: Vec<Vec<u32>>,
     /// A token's random number is a function of this and its index in the answer.
     pub seed: u64,
     /// Log-probabilities to report: the drawn token's and this many of the best.
@@ -36,6 +38,7 @@ impl Default for Sampling {
             frequency_penalty: 0.0,
             repetition_penalty: 1.0,
             logit_bias: Vec::new(),
+            bad_words: Vec::new(),
             seed: 0,
             logprobs: None,
         }
@@ -51,4 +54,26 @@ pub struct Sampled {
     pub logprob: Option<f32>,
     /// The best tokens with theirs, best first, where asked.
     pub top: Vec<(u32, f32)>,
+}
+
+/// Why no token can be drawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Undrawable {
+    /// A logit is not a number, or is infinite.
+    NotANumber,
+    /// Everything is banned.
+    NothingAllowed,
+}
+
+/// Draws tokens; keeps its working memory from draw to draw.
+#[derive(Debug, Default)]
+pub struct Sampler {
+    weights: Vec<f32>,
+}
+
+impl Sampler {
+    /// The log-probability of a given token and of the `top` best: what a prompt's own tokens are told with.
+    pub fn score(&mut self, _logits: &[f32], _token: u32, _top: u32) -> Result<Sampled, Undrawable> {
+        unimplemented!()
+    }
 }
