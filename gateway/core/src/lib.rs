@@ -1,1 +1,14 @@
-//! The gateway's decisions.
+//! The gateway's decisions. Pure: what happens here depends on the arguments alone.
+//!
+//! [`fleet`] keeps what is believed about each replica, [`route`] picks one by [`estimate`] and
+//! [`prefix_index`], [`health`] takes a failing one out, [`retry`] and [`continuation`] say what may follow a
+//! failure, [`admission`] and [`queue`] who may start and who waits, [`capacity`] how many replicas are wanted.
+
+pub mod belief;
+pub mod estimate;
+pub mod fleet;
+pub mod health;
+pub mod load;
+pub mod replica;
+pub mod retry;
+pub mod route;

@@ -1,0 +1,514 @@
+//! What this gateway believes about every replica now.
+//!
+//! Events come in from discovery, probes and answers; [`crate::route`] reads. It opens no connection and may be
+//! wrong: a wrong guess costs time, never correctness. One caller owns it and holds it only for a moment.
+
+use std::collections::BTreeMap;
+
+use shared::id::ReplicaId;
+use shared::time::Instant;
+
+use crate::belief::Belief;
+use crate::health::{Fault, Outcome, Rules, Usage};
+use crate::load::{Sample, Ticket};
+use crate::replica::{Identity, ModelKey, Prior, Rates, Replica, State, WARMING};
+use crate::route::Decision;
+
+/// Bytes of prompt text a token takes, until a model has shown otherwise.
+const BYTES_PER_TOKEN: f64 = 4.0;
+/// Tokens an answer has, until answers have been seen.
+const ANSWER_TOKENS: f64 = 256.0;
+/// How long a 429 without `Retry-After` keeps a replica full in our eyes; a report or an ending answer is sooner.
+const FULL_FOR: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Who names an endpoint. A replica stays as long as one of them does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Source {
+    /// The configuration file and flags.
+    Config,
+    /// The admin API or a replica that registered itself.
+    Lease,
+    /// Redis.
+    Redis,
+    /// DNS.
+    Dns,
+    /// Kubernetes.
+    Kubernetes,
+}
+
+/// What a probe learned about readiness.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Readiness {
+    /// Loading or warming up.
+    Loading,
+    /// Takes work.
+    Ready,
+    /// Takes nothing new.
+    Draining,
+    /// Has work and makes no progress.
+    Stalled,
+}
+
+/// What a probe brought home.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Report {
+    /// Who answered.
+    pub identity: Identity,
+    /// Whether it takes work.
+    pub readiness: Readiness,
+    /// Its load.
+    pub sample: Sample,
+    /// When the probe was sent: what we sent later may not be in it.
+    pub at: Instant,
+}
+
+/// What happened in the world.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Event {
+    /// A source names an endpoint (again, as often as it likes).
+    Joined {
+        /// Where it listens.
+        endpoint: String,
+        /// Who says so.
+        source: Source,
+        /// Models it must answer to, or it is somebody else; empty for any.
+        models: Vec<String>,
+        /// Requests it runs at once, for engines that don't say.
+        running_max: Option<u32>,
+    },
+    /// A source no longer names it: drained, then forgotten.
+    Left {
+        /// Where it listens.
+        endpoint: String,
+        /// Who says so.
+        source: Source,
+    },
+    /// An operator wants nothing new sent there.
+    Drain(ReplicaId),
+    /// The operator takes it back.
+    Undrain(ReplicaId),
+    /// An operator wants it gone, whoever names it.
+    Remove(ReplicaId),
+    /// A probe was answered.
+    Reported(ReplicaId, Report),
+    /// A probe was not answered.
+    ProbeFailed(ReplicaId),
+}
+
+/// What an event or an ending request changed, for logs, the prefix index and connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// New here.
+    Added(ReplicaId),
+    /// Other state, and the word for why.
+    State(ReplicaId, State, &'static str),
+    /// Another process answers at the endpoint: forget what the old one cached and held.
+    Instance(ReplicaId),
+    /// Its circuit opened.
+    Opened(ReplicaId, Fault),
+    /// Its circuit closed.
+    Closed(ReplicaId),
+    /// Forgotten; the number is never used again.
+    Gone(ReplicaId),
+}
+
+/// Every replica this gateway knows.
+#[derive(Clone, Debug)]
+pub struct Fleet {
+    /// Sorted by id: new ones are the greatest.
+    replicas: Vec<Replica>,
+    names: Vec<String>,
+    keys: BTreeMap<String, ModelKey>,
+    bytes_per_token: Vec<Belief>,
+    rates: Rates,
+    answer_tokens: Belief,
+    rules: Rules,
+    next_id: u32,
+    next_serial: u64,
+}
+
+impl Fleet {
+    /// An empty fleet whose circuits follow `rules`.
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            replicas: Vec::new(),
+            names: Vec::new(),
+            keys: BTreeMap::new(),
+            bytes_per_token: Vec::new(),
+            rates: Rates::default(),
+            answer_tokens: Belief::default(),
+            rules,
+            next_id: 0,
+            next_serial: 0,
+        }
+    }
+
+    /// Takes in what happened.
+    pub fn apply(&mut self, event: Event, now: Instant) -> Vec<Change> {
+        let mut changes = Vec::new();
+        match event {
+            Event::Joined { endpoint, source, models, running_max } => {
+                self.join(endpoint, source, models, running_max, &mut changes);
+            }
+            Event::Left { endpoint, source } => self.leave(&endpoint, source, &mut changes),
+            Event::Drain(id) => self.change(id, &mut changes, |replica| {
+                replica.is_drained_by_us = true;
+                Some((State::Draining, "operator"))
+            }),
+            Event::Undrain(id) => self.change(id, &mut changes, |replica| {
+                replica.is_drained_by_us = false;
+                (replica.state == State::Draining && !replica.is_leaving)
+                    .then_some((State::Joining, "undrained"))
+            }),
+            Event::Remove(id) => self.change(id, &mut changes, |replica| {
+                replica.is_leaving = true;
+                Some((State::Draining, "removed"))
+            }),
+            Event::Reported(id, report) => self.report(id, report, now, &mut changes),
+            Event::ProbeFailed(id) => self.probe_failed(id, now, &mut changes),
+        }
+        self.forget_empty(&mut changes);
+        changes
+    }
+
+    /// Every replica, by id.
+    pub fn replicas(&self) -> &[Replica] {
+        &self.replicas
+    }
+
+    /// One replica.
+    pub fn get(&self, id: ReplicaId) -> Option<&Replica> {
+        self.index(id).map(|index| &self.replicas[index])
+    }
+
+    /// The replica at an endpoint.
+    pub fn at(&self, endpoint: &str) -> Option<&Replica> {
+        self.replicas.iter().find(|replica| replica.endpoint == endpoint)
+    }
+
+    /// The key of a model that some replica has named; `None` means nobody here ever served it.
+    pub fn model(&self, name: &str) -> Option<ModelKey> {
+        self.keys.get(name).copied()
+    }
+
+    /// The name behind a key.
+    pub fn model_name(&self, key: ModelKey) -> &str {
+        &self.names[key.0 as usize]
+    }
+
+    /// Names of models that some replica serves now, in order.
+    pub fn models_served(&self) -> impl Iterator<Item = (&str, ModelKey)> {
+        let is_served = |key| self.replicas.iter().any(|replica| replica.is_serving() && replica.serves(key));
+        self.keys.iter().filter(move |(_, key)| is_served(**key)).map(|(name, key)| (name.as_str(), *key))
+    }
+
+    /// Whether some replica takes work.
+    pub fn is_ready(&self) -> bool {
+        self.replicas.iter().any(Replica::is_serving)
+    }
+
+    /// What to assume about a replica that has not shown it.
+    pub fn prior(&self) -> Prior {
+        Prior::of(&self.rates)
+    }
+
+    /// Tokens that a prompt of so many bytes has for a model, as far as answers have shown.
+    pub fn prompt_tokens(&self, model: ModelKey, bytes: u32) -> u32 {
+        let per_token = self.bytes_per_token[model.0 as usize].value().unwrap_or(BYTES_PER_TOKEN);
+        (f64::from(bytes) / per_token).ceil() as u32
+    }
+
+    /// Tokens an answer will have that may have `most`.
+    pub fn answer_tokens(&self, most: Option<u32>) -> u32 {
+        let usual = self.answer_tokens.value().unwrap_or(ANSWER_TOKENS) as u32;
+        most.map_or(usual, |most| most.min(usual))
+    }
+
+    /// Counts a request on the replica that was chosen, before anybody else chooses.
+    pub fn begin(&mut self, decision: &Decision, now: Instant) -> Option<Ticket> {
+        let prior = self.prior();
+        let serial = self.next_serial;
+        let index = self.index(decision.replica)?;
+        self.next_serial += 1;
+        let replica = &mut self.replicas[index];
+        let outlook = replica.outlook(&prior, now);
+        let is_explained =
+            outlook.place_wait_s() + outlook.kv_wait_s(f64::from(decision.share.kv_tokens)) < 0.01;
+        replica.load.begin(serial, decision.share, now);
+        Some(Ticket {
+            replica: decision.replica,
+            epoch: replica.epoch,
+            serial,
+            share: decision.share,
+            began: now,
+            first_token: None,
+            model: decision.model,
+            prompt_bytes: decision.prompt_bytes,
+            probe: replica.breaker.begin(now),
+            ahead: is_explained.then_some((outlook.queued_tokens, outlook.slowdown())),
+        })
+    }
+
+    /// The first token of its answer has come.
+    pub fn first_token(&mut self, ticket: &mut Ticket, now: Instant) {
+        if ticket.first_token.replace(now).is_some() {
+            return;
+        }
+        let Some(replica) = self.replica_of(ticket) else { return };
+        replica.load.first_token(ticket.serial);
+        let mut rates = replica.rates;
+        learn_ttft(&mut rates, ticket, now);
+        replica.rates = rates;
+        learn_ttft(&mut self.rates, ticket, now);
+    }
+
+    /// The request is over, whatever its outcome: its load is taken back and its replica judged.
+    pub fn end(&mut self, ticket: Ticket, outcome: Outcome, now: Instant) -> Vec<Change> {
+        let mut changes = Vec::new();
+        if let Outcome::Answered(usage) = outcome {
+            self.learn_usage(&ticket, usage, now);
+        }
+        if let Some(replica) = self.replica_of(&ticket) {
+            replica.load.end(ticket.serial, now);
+            replica.full_until = match outcome {
+                Outcome::Refused { retry_after } => Some(now + retry_after.unwrap_or(FULL_FOR)),
+                _ => None,
+            };
+            let before = replica.breaker.fault();
+            replica.breaker.record(outcome, ticket.probe, now);
+            note_circuit(replica, before, &mut changes);
+        }
+        self.forget_empty(&mut changes);
+        changes
+    }
+
+    /// Takes out replicas whose first tokens come far later than the others'. Call it every few seconds.
+    pub fn eject_outliers(&mut self, now: Instant) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for id in crate::health::outliers(&self.replicas, now) {
+            if let Some(index) = self.index(id) {
+                let replica = &mut self.replicas[index];
+                let before = replica.breaker.fault();
+                replica.breaker.trip(Fault::Outlier, now);
+                replica.rates.ttft_s = Belief::default();
+                note_circuit(replica, before, &mut changes);
+            }
+        }
+        changes
+    }
+
+    /// Panics unless ids are in order, endpoints distinct and every load adds up.
+    pub fn check_invariants(&self) {
+        assert!(self.replicas.windows(2).all(|pair| pair[0].id < pair[1].id), "ids out of order");
+        let mut endpoints: Vec<_> = self.replicas.iter().map(Replica::endpoint).collect();
+        endpoints.sort_unstable();
+        assert!(endpoints.windows(2).all(|pair| pair[0] != pair[1]), "an endpoint twice");
+        assert_eq!(self.names.len(), self.keys.len());
+        for replica in &self.replicas {
+            replica.load.check_invariants();
+            let is_forgotten = replica.is_leaving && replica.load.requests() == 0;
+            assert!(!is_forgotten, "{:?} should be gone", replica.id);
+        }
+    }
+
+    fn index(&self, id: ReplicaId) -> Option<usize> {
+        self.replicas.binary_search_by_key(&id, |replica| replica.id).ok()
+    }
+
+    /// The replica a ticket counts on, unless another instance took its place.
+    fn replica_of(&mut self, ticket: &Ticket) -> Option<&mut Replica> {
+        let index = self.index(ticket.replica)?;
+        Some(&mut self.replicas[index]).filter(|replica| replica.epoch == ticket.epoch)
+    }
+
+    fn join(
+        &mut self,
+        endpoint: String,
+        source: Source,
+        models: Vec<String>,
+        running_max: Option<u32>,
+        changes: &mut Vec<Change>,
+    ) {
+        let index =
+            self.replicas.iter().position(|replica| replica.endpoint == endpoint).unwrap_or_else(|| {
+                let id = ReplicaId(self.next_id);
+                self.next_id += 1;
+                let hash = fnv1a(endpoint.as_bytes());
+                self.replicas.push(Replica::new(id, endpoint, hash, self.rules));
+                changes.push(Change::Added(id));
+                self.replicas.len() - 1
+            });
+        let replica = &mut self.replicas[index];
+        replica.sources |= 1 << source as u8;
+        replica.expected = models;
+        replica.running_max = running_max.or(replica.running_max);
+        if replica.is_leaving {
+            replica.is_leaving = false;
+            set_state(replica, State::Joining, "joined_again", changes);
+        }
+    }
+
+    fn leave(&mut self, endpoint: &str, source: Source, changes: &mut Vec<Change>) {
+        let Some(replica) = self.replicas.iter_mut().find(|replica| replica.endpoint == endpoint) else {
+            return;
+        };
+        replica.sources &= !(1 << source as u8);
+        if replica.sources == 0 {
+            replica.is_leaving = true;
+            set_state(replica, State::Draining, "left", changes);
+        }
+    }
+
+    fn change(
+        &mut self,
+        id: ReplicaId,
+        changes: &mut Vec<Change>,
+        to: impl Fn(&mut Replica) -> Option<(State, &'static str)>,
+    ) {
+        let Some(index) = self.index(id) else { return };
+        let replica = &mut self.replicas[index];
+        if let Some((state, why)) = to(replica) {
+            set_state(replica, state, why, changes);
+        }
+    }
+
+    fn report(&mut self, id: ReplicaId, report: Report, now: Instant, changes: &mut Vec<Change>) {
+        let Some(index) = self.index(id) else { return };
+        let models = report.identity.models.iter().map(|name| self.key(name)).collect();
+        let replica = &mut self.replicas[index];
+        let is_other =
+            !replica.identity.instance.is_empty() && replica.identity.instance != report.identity.instance;
+        if is_other {
+            replica.reset(self.rules);
+            changes.push(Change::Instance(id));
+        }
+        replica.models = models;
+        replica.identity = report.identity;
+        replica.load.report(report.sample, report.at);
+        // A report is newer knowledge than a 429 that came before it.
+        replica.full_until = replica.full_until.filter(|_| report.sample.running.is_none());
+        let before = replica.breaker.fault();
+        if report.readiness == Readiness::Stalled {
+            replica.breaker.trip(Fault::Stalled, now);
+        } else {
+            replica.breaker.probe_succeeded();
+        }
+        note_circuit(replica, before, changes);
+        let (state, why) = replica.state_after(report.readiness, now);
+        set_state(replica, state, why, changes);
+    }
+
+    fn probe_failed(&mut self, id: ReplicaId, now: Instant, changes: &mut Vec<Change>) {
+        let Some(index) = self.index(id) else { return };
+        let replica = &mut self.replicas[index];
+        let before = replica.breaker.fault();
+        replica.breaker.probe_failed(now);
+        note_circuit(replica, before, changes);
+    }
+
+    fn key(&mut self, name: &str) -> ModelKey {
+        if let Some(&key) = self.keys.get(name) {
+            return key;
+        }
+        let key = ModelKey(self.names.len() as u32);
+        self.names.push(name.to_owned());
+        self.bytes_per_token.push(Belief::default());
+        self.keys.insert(name.to_owned(), key);
+        key
+    }
+
+    fn learn_usage(&mut self, ticket: &Ticket, usage: Usage, now: Instant) {
+        if let Some(tokens) = usage.prompt_tokens.filter(|&tokens| tokens > 0) {
+            let per_token = f64::from(ticket.prompt_bytes) / f64::from(tokens);
+            self.bytes_per_token[ticket.model.0 as usize].learn(per_token, now);
+        }
+        self.answer_tokens.learn(f64::from(usage.answer_tokens.unwrap_or(0)), now);
+        if let Some(replica) = self.replica_of(ticket) {
+            learn_answer(&mut replica.rates, ticket, usage, now);
+        }
+        learn_answer(&mut self.rates, ticket, usage, now);
+    }
+
+    fn forget_empty(&mut self, changes: &mut Vec<Change>) {
+        self.replicas.retain(|replica| {
+            let is_gone = replica.is_leaving && replica.load.requests() == 0;
+            if is_gone {
+                changes.push(Change::Gone(replica.id));
+            }
+            !is_gone
+        });
+    }
+}
+
+impl Replica {
+    /// Another process took its place: nothing that was counted or learned holds.
+    fn reset(&mut self, rules: Rules) {
+        self.epoch += 1;
+        self.load = crate::load::Load::default();
+        self.rates = Rates::default();
+        self.breaker = crate::health::Breaker::new(rules);
+        self.full_until = None;
+        self.state = State::Joining;
+    }
+
+    fn state_after(&self, readiness: Readiness, now: Instant) -> (State, &'static str) {
+        let is_expected = |name| self.identity.models.contains(name);
+        match (readiness, self.state) {
+            _ if self.is_leaving => (State::Draining, self.why),
+            _ if self.is_drained_by_us => (State::Draining, "operator"),
+            _ if !self.expected.iter().all(is_expected) => (State::Joining, "other_models"),
+            (Readiness::Loading, _) => (State::Joining, "loading"),
+            (Readiness::Draining, _) => (State::Draining, "itself"),
+            (_, State::Warming(since)) if now.since(since) < WARMING => (State::Warming(since), "new"),
+            (_, State::Warming(_) | State::Ready) => (State::Ready, "reported"),
+            (_, State::Joining | State::Draining) => (State::Warming(now), "new"),
+        }
+    }
+}
+
+fn set_state(replica: &mut Replica, state: State, why: &'static str, changes: &mut Vec<Change>) {
+    replica.why = why;
+    if replica.state != state {
+        replica.state = state;
+        changes.push(Change::State(replica.id, state, why));
+    }
+}
+
+fn note_circuit(replica: &Replica, before: Option<Fault>, changes: &mut Vec<Change>) {
+    match (before, replica.breaker.fault()) {
+        (None, Some(fault)) => changes.push(Change::Opened(replica.id, fault)),
+        (Some(_), None) => changes.push(Change::Closed(replica.id)),
+        _ => {}
+    }
+}
+
+/// The estimate turned round: what the first token's time says about rate and overhead.
+fn learn_ttft(rates: &mut Rates, ticket: &Ticket, now: Instant) {
+    /// Below this much work the time is overhead, above it the rate shows.
+    const WORK_TOKENS_MIN: f64 = 256.0;
+    let ttft = now.since(ticket.began).as_secs_f64();
+    rates.ttft_s.learn(ttft, now);
+    let Some((queued_tokens, slowdown)) = ticket.ahead else { return };
+    let work = queued_tokens + f64::from(ticket.share.prompt_tokens);
+    if work < WORK_TOKENS_MIN {
+        rates.overhead_s.learn(ttft, now);
+        return;
+    }
+    let computing = ttft - rates.overhead_s.value().unwrap_or(0.0);
+    rates.prefill_tokens_per_s.learn(work * slowdown / computing, now);
+}
+
+fn learn_answer(rates: &mut Rates, ticket: &Ticket, usage: Usage, now: Instant) {
+    rates.answer_s.learn(now.since(ticket.began).as_secs_f64(), now);
+    let later_tokens = usage.answer_tokens.unwrap_or(0).saturating_sub(1);
+    if let Some(first) = ticket.first_token.filter(|_| later_tokens > 0) {
+        rates.tpot_s.learn(now.since(first).as_secs_f64() / f64::from(later_tokens), now);
+    }
+}
+
+/// FNV-1a, 64 bits: the same in every gateway and version.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
