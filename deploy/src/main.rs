@@ -1,1 +1,44 @@
-fn main() {}
+//! `flotilla`: the operator's command. One subcommand a module; this file only picks one.
+
+mod http;
+mod machine;
+mod model;
+mod up;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Start, feed and look after a fleet of model replicas behind one gateway.
+#[derive(Parser, Debug)]
+#[command(name = "flotilla", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Start a gateway and replicas on this machine; Ctrl-C ends everything.
+    Up(up::Args),
+    /// Fetch, list and describe models.
+    Model(model::Args),
+    /// Run a program that ends when its parent does (used by `up` for its children).
+    #[command(hide = true)]
+    Leash(up::leash::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Up(args) => up::run(args),
+        Command::Model(args) => model::run(&args),
+        Command::Leash(args) => up::leash::run(&args),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("flotilla: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
