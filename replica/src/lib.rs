@@ -4,3 +4,5 @@
 //! `layers` → `kernel`, with `weights` beside `model`.
 
 pub mod engine;
+pub mod kernel;
+pub mod weights;

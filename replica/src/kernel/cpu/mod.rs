@@ -1,0 +1,51 @@
+//! The CPU: a pool of threads, an arena, and kernels written once for every instruction set.
+
+mod arena;
+mod buffer;
+mod elementwise;
+mod kv;
+mod matrix;
+mod pool;
+mod rows_of;
+mod simd;
+
+
+use std::sync::Arc;
+
+
+
+pub use self::arena::Rows;
+pub use self::kv::KvLayer;
+pub use self::matrix::Matrix;
+pub use self::simd::Isa;
+use self::arena::Arena;
+use self::pool::Pool;
+
+
+/// Threads, arena and instructions. Clones share them; verbs of clones on several threads take turns.
+#[derive(Clone, Debug)]
+pub struct Cpu {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    pool: Pool,
+    arena: Arena,
+    isa: Isa,
+}
+
+impl Cpu {
+    pub(super) fn new(threads: usize, isa: Isa) -> Self {
+        Self { shared: Arc::new(Shared { pool: Pool::new(threads), arena: Arena::default(), isa }) }
+    }
+
+    pub(super) fn describe(&self) -> String {
+        let threads = self.shared.pool.threads();
+        format!("cpu, {threads} thread{}, {}", if threads == 1 { "" } else { "s" }, self.shared.isa.name())
+    }
+
+    pub(super) fn rows(&self, count: usize, width: usize) -> Rows {
+        self.shared.arena.rows(count, width)
+    }
+}

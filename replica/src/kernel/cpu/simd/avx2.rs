@@ -1,0 +1,141 @@
+//! AVX2 with FMA: two registers a vector.
+
+use std::arch::x86_64::*;
+
+use super::{LANES, Simd};
+
+/// Proof that AVX2, FMA and F16C are there.
+#[derive(Clone, Copy)]
+pub struct Avx2(());
+
+impl Avx2 {
+    /// # Safety
+    ///
+    /// The machine has these instructions.
+    #[inline(always)]
+    pub unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
+/// Methods of single instructions; the token in `self` proves that they are there.
+macro_rules! instructions {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $out:ty = $body:expr;)*) => {$(
+        #[inline(always)]
+        fn $name(self, $($arg: $type),*) -> $out {
+            // SAFETY: the token is made only where the instructions are; references are valid for what is
+            // read or written through them.
+            unsafe { $body }
+        }
+    )*};
+}
+
+type F = [__m256; 2];
+type I = [__m256i; 2];
+
+/// Products of bytes, four neighbours summed; those of `a` are less than 128.
+///
+/// # Safety
+///
+/// The machine has AVX2.
+#[inline(always)]
+unsafe fn dot4(sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
+    // SAFETY: the caller vouches for the instructions.
+    unsafe {
+        let pairs = _mm256_maddubs_epi16(a, b);
+        _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+    }
+}
+
+/// The same for any bytes in `a`: the lower seven bits and the eighth apart, since with all eight the sum of
+/// two products does not fit.
+///
+/// # Safety
+///
+/// The machine has AVX2.
+#[inline(always)]
+unsafe fn dot4_wide(sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
+    // SAFETY: the caller vouches for the instructions.
+    unsafe {
+        let low = _mm256_and_si256(a, _mm256_set1_epi8(0x7F));
+        let top = _mm256_and_si256(_mm256_srli_epi16::<7>(a), _mm256_set1_epi8(1));
+        let tops = _mm256_madd_epi16(_mm256_maddubs_epi16(top, b), _mm256_set1_epi16(128));
+        _mm256_add_epi32(dot4(sum, low, b), tops)
+    }
+}
+
+impl Simd for Avx2 {
+    const TILE: usize = 6;
+    type F = F;
+    type I = I;
+
+    instructions! {
+        fn splat(value: f32) -> F = [_mm256_set1_ps(value); 2];
+        fn load(from: &[f32; LANES]) -> F = [_mm256_loadu_ps(from.as_ptr()), _mm256_loadu_ps(from.as_ptr().add(8))];
+        fn load_f16(from: &[u16; LANES]) -> F = [
+            _mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().cast())),
+            _mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().add(8).cast()))];
+        fn load_bf16(from: &[u16; LANES]) -> F = {
+            let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.as_ptr().cast()));
+            let high = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.as_ptr().add(8).cast()));
+            [low, high].map(|half| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(half)))
+        };
+        fn store(value: F, to: &mut [f32; LANES]) -> () = {
+            _mm256_storeu_ps(to.as_mut_ptr(), value[0]);
+            _mm256_storeu_ps(to.as_mut_ptr().add(8), value[1]);
+        };
+        fn store_f16(value: F, to: &mut [u16; LANES]) -> () = {
+            let [low, high] = value.map(|half| _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(half));
+            _mm_storeu_si128(to.as_mut_ptr().cast(), low);
+            _mm_storeu_si128(to.as_mut_ptr().add(8).cast(), high);
+        };
+        fn add(a: F, b: F) -> F = [_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1])];
+        fn sub(a: F, b: F) -> F = [_mm256_sub_ps(a[0], b[0]), _mm256_sub_ps(a[1], b[1])];
+        fn mul(a: F, b: F) -> F = [_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])];
+        fn div(a: F, b: F) -> F = [_mm256_div_ps(a[0], b[0]), _mm256_div_ps(a[1], b[1])];
+        fn max(a: F, b: F) -> F = [_mm256_max_ps(a[0], b[0]), _mm256_max_ps(a[1], b[1])];
+        fn min(a: F, b: F) -> F = [_mm256_min_ps(a[0], b[0]), _mm256_min_ps(a[1], b[1])];
+        fn fma(a: F, b: F, c: F) -> F = [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])];
+        fn sum(a: F) -> f32 = {
+            let half = _mm256_add_ps(a[0], a[1]);
+            let four = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps::<1>(half));
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        };
+        fn largest(a: F) -> f32 = {
+            let half = _mm256_max_ps(a[0], a[1]);
+            let four = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps::<1>(half));
+            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+        };
+        fn round(a: F) -> I = [_mm256_cvtps_epi32(a[0]), _mm256_cvtps_epi32(a[1])];
+        fn to_float(a: I) -> F = [_mm256_cvtepi32_ps(a[0]), _mm256_cvtepi32_ps(a[1])];
+        fn as_float(a: I) -> F = [_mm256_castsi256_ps(a[0]), _mm256_castsi256_ps(a[1])];
+        fn int_splat(value: i32) -> I = [_mm256_set1_epi32(value); 2];
+        fn int_load(from: &[u8; 4 * LANES]) -> I = [
+            _mm256_loadu_si256(from.as_ptr().cast()),
+            _mm256_loadu_si256(from.as_ptr().add(32).cast())];
+        fn int_load_u8(from: &[u8; LANES]) -> I = [
+            _mm256_cvtepu8_epi32(_mm_loadl_epi64(from.as_ptr().cast())),
+            _mm256_cvtepu8_epi32(_mm_loadl_epi64(from.as_ptr().add(8).cast()))];
+        fn int_load_i8(from: &[u8; LANES]) -> I = [
+            _mm256_cvtepi8_epi32(_mm_loadl_epi64(from.as_ptr().cast())),
+            _mm256_cvtepi8_epi32(_mm_loadl_epi64(from.as_ptr().add(8).cast()))];
+        fn int_add(a: I, b: I) -> I = [_mm256_add_epi32(a[0], b[0]), _mm256_add_epi32(a[1], b[1])];
+        fn and(a: I, b: I) -> I = [_mm256_and_si256(a[0], b[0]), _mm256_and_si256(a[1], b[1])];
+        fn or(a: I, b: I) -> I = [_mm256_or_si256(a[0], b[0]), _mm256_or_si256(a[1], b[1])];
+        fn dot4(sum: I, a: I, b: I) -> I = [dot4(sum[0], a[0], b[0]), dot4(sum[1], a[1], b[1])];
+        fn dot4_wide(sum: I, a: I, b: I) -> I = [dot4_wide(sum[0], a[0], b[0]), dot4_wide(sum[1], a[1], b[1])];
+    }
+
+    #[inline(always)]
+    fn shl<const BITS: u32>(self, a: I) -> I {
+        // SAFETY: the token is made only where the instruction is.
+        unsafe { a.map(|half| _mm256_sll_epi32(half, _mm_cvtsi32_si128(BITS as i32))) }
+    }
+    #[inline(always)]
+    fn shr<const BITS: u32>(self, a: I) -> I {
+        // SAFETY: as above.
+        unsafe { a.map(|half| _mm256_srl_epi32(half, _mm_cvtsi32_si128(BITS as i32))) }
+    }
+}
