@@ -34,6 +34,17 @@ pub struct Share {
     pub output: Output,
 }
 
+impl Share {
+    /// Its rows that give logits or hidden states.
+    pub fn output_rows(&self) -> Range<usize> {
+        match self.output {
+            Output::Nothing => 0..0,
+            Output::Last => self.rows.end - 1..self.rows.end,
+            Output::Every | Output::Hidden => self.rows.clone(),
+        }
+    }
+}
+
 /// One forward pass over a ragged batch. Rows of one sequence are neighbours, in position order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Batch {
@@ -50,6 +61,15 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// Empties it; its memory stays for the next step.
+    pub fn clear(&mut self) {
+        self.tokens.clear();
+        self.positions.clear();
+        self.slots.clear();
+        self.shares.clear();
+        self.tables.clear();
+    }
+
     /// Whether there is nothing to run.
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
@@ -62,10 +82,6 @@ impl Batch {
 
     /// Rows that give logits, in order: row `i` of the model's output belongs to the `i`th of these.
     pub fn output_rows(&self) -> impl Iterator<Item = usize> + '_ {
-        self.shares.iter().flat_map(|share| match share.output {
-            Output::Nothing => 0..0,
-            Output::Last => share.rows.end - 1..share.rows.end,
-            Output::Every | Output::Hidden => share.rows.clone(),
-        })
+        self.shares.iter().flat_map(Share::output_rows)
     }
 }

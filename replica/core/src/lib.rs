@@ -3,6 +3,10 @@
 //! Pure: time enters as `now`, chance as seeds. Nothing here reads a clock, a file or a socket.
 
 pub mod batch;
+pub mod block_manager;
+pub mod capacity;
+pub mod prefix_cache;
 pub mod sampler;
 pub mod scheduler;
 pub mod sequence;
+pub mod stop;
