@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Flags of `flotilla up`.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Args {
-    /// TOML or YAML file with these settings under `up`.
+    /// TOML or YAML file with these settings.
     #[arg(long)]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -21,9 +21,10 @@ pub struct Args {
     replica_flags: Vec<OsString>,
 }
 
-/// What was written, wherever it was written.
+/// What was written, wherever it was written. A file's key is the flag's name with underscores; a variable is
+/// `FLOTILLA__UP__` and the key in capitals.
 #[derive(clap::Args, Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields)]
 struct Raw {
     /// GGUF file, Hugging Face folder, name of a known model, or `fake` [default: SmolLM2-135M-Instruct].
     #[arg(long)]
@@ -49,14 +50,6 @@ struct Raw {
     #[arg(long)]
     #[serde(skip_serializing_if = "Option::is_none")]
     tensor_parallel_size: Option<u32>,
-}
-
-/// File and environment: everything under `up`.
-#[derive(Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawFile {
-    #[serde(default)]
-    up: Raw,
 }
 
 /// What the program relies on.
@@ -85,7 +78,7 @@ impl Settings {
     ///
     /// When a file can't be read or a key is unknown or has the wrong type: which one.
     pub fn gather(args: Args) -> Result<Self, String> {
-        let mut figment = Figment::from(Serialized::defaults(RawFile::default()));
+        let mut figment = Figment::from(Serialized::defaults(Raw::default()));
         if let Some(path) = &args.config {
             if !path.is_file() {
                 return Err(format!("--config {}: there is no such file", path.display()));
@@ -93,12 +86,9 @@ impl Settings {
             let is_yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
             figment = if is_yaml { figment.merge(Yaml::file(path)) } else { figment.merge(Toml::file(path)) };
         }
-        let variables = Env::prefixed("FLOTILLA__UP__");
-        let variables =
-            variables.map(|name| format!("up.{}", name.as_str().to_lowercase().replace('_', "-")).into());
-        let figment = figment.merge(variables).merge(Serialized::defaults(RawFile { up: args.flags }));
-        let raw: RawFile = figment.extract().map_err(|error| error.to_string())?;
-        Ok(Self::complete(raw.up, args.replica_flags))
+        let figment = figment.merge(Env::prefixed("FLOTILLA__UP__")).merge(Serialized::defaults(args.flags));
+        let raw = figment.extract().map_err(|error| error.to_string())?;
+        Ok(Self::complete(raw, args.replica_flags))
     }
 
     fn complete(raw: Raw, replica_flags: Vec<OsString>) -> Self {
@@ -142,16 +132,16 @@ mod tests {
     #[test]
     fn a_flag_wins_over_the_file_and_the_file_over_defaults() {
         let flags = Raw { port: Some(3), ..Raw::default() };
-        let settings = with_file("[up]\nport = 2\nreplicas = 5\n", flags).unwrap();
+        let settings = with_file("port = 2\nreplicas = 5\n", flags).unwrap();
         assert_eq!((settings.port, settings.replicas), (3, Some(5)));
         assert_eq!(settings.host.to_string(), "127.0.0.1");
     }
 
     #[test]
     fn an_unknown_key_and_a_wrong_type_are_named() {
-        let message = with_file("[up]\nreplica = 5\n", Raw::default()).unwrap_err();
+        let message = with_file("replica = 5\n", Raw::default()).unwrap_err();
         assert!(message.contains("replica") && message.contains("replicas"), "{message}");
-        let message = with_file("[up]\nport = 70000\n", Raw::default()).unwrap_err();
+        let message = with_file("port = 70000\n", Raw::default()).unwrap_err();
         assert!(message.contains("port"), "{message}");
     }
 

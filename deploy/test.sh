@@ -1,0 +1,52 @@
+#!/bin/sh
+# Installs what the tests need, runs all of them, and ends in one line: N passed, N failed, N skipped.
+# Formatting, lints and documentation count as one test each when they fail. Logs of failed steps are shown.
+set -eu
+. "$(dirname "$0")/toolchain.sh"
+
+need_to_build curl:curl venv:python3-venv
+cd "$root"
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+broken=0
+
+# Runs one step with its output in a log; shows the log's end when it fails.
+step() {
+    name=$1
+    shift
+    begun=$(date +%s)
+    if "$@" >"$logs/$name" 2>&1 </dev/null; then
+        echo "ok      $name ($(($(date +%s) - begun)) s)"
+        return 0
+    fi
+    echo "FAILED  $name ($(($(date +%s) - begun)) s)"
+    grep -E '^(error|warning: unused|---- |test .*FAILED|thread .* panicked|Diff in)' "$logs/$name" | head -n 40 || true
+    tail -n 80 "$logs/$name"
+    # A failed test is counted by its own summary line.
+    grep -q '^test result: FAILED' "$logs/$name" || broken=$((broken + 1))
+}
+
+sdk() {
+    python3 -m venv "$cache/venv-sdk" &&
+        "$cache/venv-sdk/bin/python" -m pip install --quiet --disable-pip-version-check 'openai>=1.40,<3' || {
+        echo "SKIPPED openai_sdk: the openai package could not be installed"
+        return 0
+    }
+    "$cache/venv-sdk/bin/python" loadtests/tests/openai_sdk.py "$CARGO_TARGET_DIR/debug"
+}
+
+step format cargo fmt --all --check
+step build cargo build --workspace --bins --locked
+step model "$CARGO_TARGET_DIR/debug/flotilla" model fetch
+step lint cargo clippy --workspace --all-targets --locked -- -D warnings
+step test cargo test --workspace --locked --no-fail-fast -- --show-output
+step docs env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+step sdk sdk
+
+grep -h '^SKIPPED ' "$logs"/* || true
+skipped=$(cat "$logs"/* | grep -c '^SKIPPED ' || true)
+counts=$(cat "$logs"/* | awk -v broken="$broken" '
+    /^test result: / { for (i = 2; i <= NF; i++) { if ($i ~ /^passed/) p += $(i-1); if ($i ~ /^failed/) f += $(i-1) } }
+    END { print p + 0, f + broken }')
+echo "${counts% *} passed, ${counts#* } failed, $skipped skipped"
+[ "${counts#* }" = 0 ] && [ "${counts% *}" -gt 0 ]
