@@ -1,0 +1,11 @@
+//! A real fleet end to end: gateway and replicas as processes, on the fake model, over sockets.
+//!
+//! What is asserted holds for any timing: deadlines have slack, conditions are polled.
+
+#![expect(clippy::unwrap_used, reason = "a fault of the harness is a failed test")]
+
+mod client;
+mod death;
+mod fleet;
+mod streams;
+mod up;
