@@ -17,6 +17,9 @@ mod quant;
 mod rope;
 mod rows;
 
+#[cfg(test)]
+mod tests;
+
 pub use attention::{AttentionSpec, HeadLayout, KvKind, KvLayer, KvShape};
 pub use cpu::Isa;
 pub use device::Device;

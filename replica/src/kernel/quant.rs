@@ -82,7 +82,8 @@ pub(super) fn zero(kind: TensorKind) -> u8 {
     }
 }
 
-fn multiply_out(kind: TensorKind, block: &Block, values: &mut [f32]) {
+/// Values of a block.
+pub(super) fn multiply_out(kind: TensorKind, block: &Block, values: &mut [f32]) {
     let factor = half::f16::from_bits(block.factor).to_f32();
     let floor = half::f16::from_bits(block.floor).to_f32();
     let zero = f32::from(zero(kind));

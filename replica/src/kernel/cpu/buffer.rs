@@ -113,6 +113,14 @@ impl<T: Plain> fmt::Debug for Buffer<T> {
     }
 }
 
+/// The bytes as numbers; they must be aligned and whole.
+pub fn view<T: Plain>(bytes: &[u8]) -> &[T] {
+    // SAFETY: any bits are a `T`.
+    let (before, numbers, after) = unsafe { bytes.align_to::<T>() };
+    assert!(before.is_empty() && after.is_empty(), "{} bytes are not aligned numbers", bytes.len());
+    numbers
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

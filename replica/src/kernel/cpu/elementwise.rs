@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::rows_of::RowsMut;
+use super::slots::RowsMut;
 use super::simd::{Kernel, LANES, Simd, math};
 use super::{Cpu, Rows};
 use crate::kernel::{Angles, Result};
@@ -19,9 +19,9 @@ impl Cpu {
     }
 
     /// Calls `work(row, its elements)` for all rows, on all threads.
-    fn each_row(&self, x: &mut Rows, work: impl Fn(usize, &mut [f32]) + Sync) -> Result<()> {
+    pub(super) fn each_row(&self, x: &mut Rows, work: impl Fn(usize, &mut [f32]) + Sync) -> Result<()> {
         let (count, grain) = (x.count(), Self::grain(x.width()));
-        let x = RowsMut::of(x);
+        let x = RowsMut::of_rows(x);
         self.shared.pool.each(count, grain, |part| {
             for index in part {
                 work(index, x.row(index));
@@ -55,7 +55,7 @@ impl Cpu {
     }
 
     pub fn add_rms_norm(&self, x: &mut Rows, delta: &Rows, w: &[f32], eps: f32, y: &mut Rows) -> Result<()> {
-        let y = RowsMut::of(y);
+        let y = RowsMut::of_rows(y);
         self.each_row(x, |index, x| {
             add(x, delta.row(index));
             self.shared.isa.run(RmsNorm { x, w, eps, y: y.row(index) });

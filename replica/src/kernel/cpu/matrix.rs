@@ -1,34 +1,186 @@
-//! Weights in panels.
-use super::{Cpu, Rows};
-use crate::kernel::{Part, Result};
+//! Weights in panels, and the product with them.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use super::activations::{Activations, BLOCK};
+use super::buffer::Buffer;
+use super::panel::Layout;
+use super::product_quant::ROWS_MAX;
+use super::slots::{RowsMut, Slots};
+use super::simd::{Isa, LANES};
+use super::{Cpu, Rows, product_dense, product_quant};
+use crate::kernel::{Error, Part, Result};
+
+/// Parts of a product a thread should get on average, so that threads end together.
+const PARTS_A_THREAD: usize = 6;
+/// Multiplications below which a product is not worth waking others for.
+const ALONE: usize = 32 * 1024;
 
 /// Weights in host memory.
 #[derive(Debug)]
 pub struct Matrix {
     rows: usize,
     cols: usize,
+    stacks: Vec<Stack>,
+}
+
+/// The panels of one part.
+#[derive(Debug)]
+struct Stack {
+    layout: Layout,
+    /// Outputs before this part's.
+    first_row: usize,
+    rows: usize,
+    data: Buffer<u8>,
+}
+
+impl Stack {
+    fn panels(&self) -> usize {
+        self.rows.div_ceil(LANES)
+    }
+
+    fn panel(&self, index: usize) -> &[u8] {
+        &self.data[index * self.layout.stride()..][..self.layout.stride()]
+    }
 }
 
 impl Matrix {
-    pub fn pack(_cpu: &Cpu, parts: &[Part<'_>], cols: usize) -> Result<Self> {
-        Ok(Self { rows: parts.iter().map(|part| part.rows).sum(), cols })
+    pub fn pack(cpu: &Cpu, parts: &[Part<'_>], cols: usize) -> Result<Self> {
+        let mut stacks = Vec::with_capacity(parts.len());
+        let mut rows = 0;
+        for part in parts {
+            let layout = Layout { kind: part.kind, cols };
+            let stride = layout.stride();
+            let mut data = Buffer::zeroed(part.rows.div_ceil(LANES) * stride)
+                .map_err(|bytes| Error::Device(format!("no memory for {bytes} bytes of weights")))?;
+            let panels = Slots::of(&mut data, stride);
+            cpu.shared.pool.each(part.rows.div_ceil(LANES), 1, |indices| {
+                for index in indices {
+                    let panel = panels.slot(index);
+                    for lane in 0..LANES.min(part.rows - index * LANES) {
+                        layout.pack_row(&(part.row)(index * LANES + lane), lane, panel);
+                    }
+                }
+            })?;
+            stacks.push(Stack { layout, first_row: rows, rows: part.rows, data });
+            rows += part.rows;
+        }
+        Ok(Self { rows, cols, stacks })
     }
+
     pub fn rows(&self) -> usize {
         self.rows
     }
+
     pub fn cols(&self) -> usize {
         self.cols
     }
+
     pub fn bytes(&self) -> usize {
-        self.rows * self.cols
+        self.stacks.iter().map(|stack| stack.data.len()).sum()
+    }
+
+    /// Writes the values of one row.
+    fn read_row(&self, row: usize, values: &mut [f32]) {
+        let stack = self.stacks.iter().rev().find(|stack| stack.first_row <= row).expect("a matrix has parts");
+        let of_stack = row - stack.first_row;
+        stack.layout.read_row(stack.panel(of_stack / LANES), of_stack % LANES, values);
     }
 }
 
+thread_local! {
+    /// Activations as integers, kept so that a steady step allocates nothing.
+    static INTEGERS: RefCell<Vec<Activations>> = const { RefCell::new(Vec::new()) };
+}
+
 impl Cpu {
-    pub fn matmul(&self, _x: &Rows, _w: &Matrix, _y: &mut Rows) -> Result<()> {
-        unimplemented!()
+    pub fn embed(&self, tokens: &[u32], table: &Matrix, out: &mut Rows) -> Result<()> {
+        self.each_row(out, |index, values| table.read_row(tokens[index] as usize, values))
     }
-    pub fn embed(&self, _tokens: &[u32], _table: &Matrix, _out: &mut Rows) -> Result<()> {
-        unimplemented!()
+
+    pub fn matmul(&self, x: &Rows, w: &Matrix, y: &mut Rows) -> Result<()> {
+        if !w.stacks.iter().any(|stack| stack.layout.quantised()) {
+            return self.products(x, &[], w, y);
+        }
+        INTEGERS.with_borrow_mut(|integers| {
+            integers.resize(x.count() * x.width() / BLOCK, Activations::ZERO);
+            self.quantize(x, integers)?;
+            self.products(x, integers, w, y)
+        })
     }
+
+    /// Rows to integers: block after block, in each block row after row.
+    fn quantize(&self, x: &Rows, integers: &mut [Activations]) -> Result<()> {
+        let count = x.count();
+        let blocks = Slots::of(integers, 1);
+        self.shared.pool.each(count, Self::grain(x.width()), |part| {
+            for row in part {
+                for (block, from) in x.row(row).as_chunks::<BLOCK>().0.iter().enumerate() {
+                    self.shared.isa.run(super::activations::Quantize { from, to: &mut blocks.slot(block * count + row)[0] });
+                }
+            }
+        })
+    }
+
+    /// All products, in parts of some panels by some rows.
+    fn products(&self, x: &Rows, integers: &[Activations], w: &Matrix, y: &mut Rows) -> Result<()> {
+        let y = RowsMut::of_rows(y);
+        let row_groups = x.count().div_ceil(ROWS_MAX);
+        for stack in &w.stacks {
+            let wanted = (self.shared.pool.threads() * PARTS_A_THREAD).div_ceil(row_groups);
+            let panels_a_part = (stack.panels().div_ceil(wanted)).next_multiple_of(2);
+            let panel_groups = stack.panels().div_ceil(panels_a_part);
+            let grain = if x.count() * w.cols * stack.rows < ALONE { usize::MAX / 2 } else { 1 };
+            self.shared.pool.each(row_groups * panel_groups, grain, |parts| {
+                for part in parts {
+                    let (row_group, panel_group) = (part / panel_groups, part % panel_groups);
+                    let rows = row_group * ROWS_MAX..((row_group + 1) * ROWS_MAX).min(x.count());
+                    let panels = panel_group * panels_a_part..((panel_group + 1) * panels_a_part).min(stack.panels());
+                    if stack.layout.quantised() {
+                        quantised(self.shared.isa, stack, panels, integers, rows, &y);
+                    } else {
+                        dense(self.shared.isa, stack, panels, x, rows, &y);
+                    }
+                }
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn quantised(isa: Isa, stack: &Stack, panels: Range<usize>, x: &[Activations], rows: Range<usize>, y: &RowsMut<'_>) {
+    let stride = x.len() / (stack.layout.cols / BLOCK);
+    let mut sums = [[0.0; LANES]; ROWS_MAX];
+    for panel in panels {
+        let sums = &mut sums[..rows.len()];
+        let x = &x[rows.start..];
+        product_quant::Product { layout: stack.layout, panel: stack.panel(panel), x, stride, sums }.run(isa);
+        for (row, sums) in rows.clone().zip(sums.iter()) {
+            write_lanes(stack, panel, sums, row, y);
+        }
+    }
+}
+
+fn dense(isa: Isa, stack: &Stack, panels: Range<usize>, x: &Rows, rows: Range<usize>, y: &RowsMut<'_>) {
+    let mut sums = [[0.0; LANES]; 2 * ROWS_MAX];
+    let stride = stack.layout.stride();
+    let x = &x.all()[rows.start * x.width()..rows.end * x.width()];
+    for first in panels.clone().step_by(2) {
+        let together = (panels.end - first).min(2);
+        let sums = &mut sums[..together * rows.len()];
+        let bytes = &stack.data[first * stride..][..together * stride];
+        product_dense::Product { layout: stack.layout, panels: bytes, x, sums }.run(isa);
+        for (row, sums) in rows.clone().zip(sums.chunks_exact(together)) {
+            for (of_pair, sums) in sums.iter().enumerate() {
+                write_lanes(stack, first + of_pair, sums, row, y);
+            }
+        }
+    }
+}
+
+/// The lanes of a panel that are outputs, to their places.
+fn write_lanes(stack: &Stack, panel: usize, sums: &[f32; LANES], row: usize, y: &RowsMut<'_>) {
+    let outputs = LANES.min(stack.rows - panel * LANES);
+    y.part(row, stack.first_row + panel * LANES, outputs).copy_from_slice(&sums[..outputs]);
 }

@@ -1,12 +1,16 @@
 //! The CPU: a pool of threads, an arena, and kernels written once for every instruction set.
 
+mod activations;
 mod arena;
 mod buffer;
 mod elementwise;
 mod kv;
 mod matrix;
+mod panel;
 mod pool;
-mod rows_of;
+mod product_dense;
+mod product_quant;
+mod slots;
 mod simd;
 
 

@@ -124,18 +124,26 @@ impl Simd for Avx2 {
         fn int_add(a: I, b: I) -> I = [_mm256_add_epi32(a[0], b[0]), _mm256_add_epi32(a[1], b[1])];
         fn and(a: I, b: I) -> I = [_mm256_and_si256(a[0], b[0]), _mm256_and_si256(a[1], b[1])];
         fn or(a: I, b: I) -> I = [_mm256_or_si256(a[0], b[0]), _mm256_or_si256(a[1], b[1])];
+        fn shl(a: I, bits: u32) -> I = a.map(|half| _mm256_sll_epi32(half, _mm_cvtsi32_si128(bits as i32)));
+        fn shr(a: I, bits: u32) -> I = a.map(|half| _mm256_srl_epi32(half, _mm_cvtsi32_si128(bits as i32)));
+        fn int_sum(a: I) -> i32 = {
+            let half = _mm256_add_epi32(a[0], a[1]);
+            let four = _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256::<1>(half));
+            let two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
+            _mm_cvtsi128_si32(two).wrapping_add(_mm_extract_epi32::<1>(two))
+        };
+        fn int_store_u8(value: I, to: &mut [u8; LANES]) -> () = {
+            // Within each half: the low bytes of four lanes side by side, twice; then both halves' together.
+            let pick = _mm256_setr_epi8(
+                0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
+                0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+            let [low, high] = value.map(|half| {
+                let picked = _mm256_shuffle_epi8(half, pick);
+                _mm_unpacklo_epi32(_mm256_castsi256_si128(picked), _mm256_extracti128_si256::<1>(picked))
+            });
+            _mm_storeu_si128(to.as_mut_ptr().cast(), _mm_unpacklo_epi64(low, high));
+        };
         fn dot4(sum: I, a: I, b: I) -> I = [dot4(sum[0], a[0], b[0]), dot4(sum[1], a[1], b[1])];
         fn dot4_wide(sum: I, a: I, b: I) -> I = [dot4_wide(sum[0], a[0], b[0]), dot4_wide(sum[1], a[1], b[1])];
-    }
-
-    #[inline(always)]
-    fn shl<const BITS: u32>(self, a: I) -> I {
-        // SAFETY: the token is made only where the instruction is.
-        unsafe { a.map(|half| _mm256_sll_epi32(half, _mm_cvtsi32_si128(BITS as i32))) }
-    }
-    #[inline(always)]
-    fn shr<const BITS: u32>(self, a: I) -> I {
-        // SAFETY: as above.
-        unsafe { a.map(|half| _mm256_srl_epi32(half, _mm_cvtsi32_si128(BITS as i32))) }
     }
 }

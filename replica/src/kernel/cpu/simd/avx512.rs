@@ -63,18 +63,12 @@ impl Simd for Avx512 {
         fn int_add(a: __m512i, b: __m512i) -> __m512i = _mm512_add_epi32(a, b);
         fn and(a: __m512i, b: __m512i) -> __m512i = _mm512_and_si512(a, b);
         fn or(a: __m512i, b: __m512i) -> __m512i = _mm512_or_si512(a, b);
+        fn shl(a: __m512i, bits: u32) -> __m512i = _mm512_sll_epi32(a, _mm_cvtsi32_si128(bits as i32));
+        fn shr(a: __m512i, bits: u32) -> __m512i = _mm512_srl_epi32(a, _mm_cvtsi32_si128(bits as i32));
+        fn int_sum(a: __m512i) -> i32 = _mm512_reduce_add_epi32(a);
+        fn int_store_u8(value: __m512i, to: &mut [u8; LANES]) -> () = _mm_storeu_si128(
+            to.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(value));
         fn dot4(sum: __m512i, a: __m512i, b: __m512i) -> __m512i = _mm512_dpbusd_epi32(sum, a, b);
         fn dot4_wide(sum: __m512i, a: __m512i, b: __m512i) -> __m512i = _mm512_dpbusd_epi32(sum, a, b);
-    }
-
-    #[inline(always)]
-    fn shl<const BITS: u32>(self, a: __m512i) -> __m512i {
-        // SAFETY: the token is made only where the instruction is.
-        unsafe { _mm512_slli_epi32::<BITS>(a) }
-    }
-    #[inline(always)]
-    fn shr<const BITS: u32>(self, a: __m512i) -> __m512i {
-        // SAFETY: as above.
-        unsafe { _mm512_srli_epi32::<BITS>(a) }
     }
 }

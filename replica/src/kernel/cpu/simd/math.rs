@@ -25,7 +25,7 @@ pub fn exp<S: Simd>(simd: S, x: S::F) -> S::F {
         sum = simd.fma(sum, rest, simd.splat(coefficient));
     }
     let sum = simd.fma(simd.mul(sum, rest), rest, rest);
-    let scale = simd.shl::<MANTISSA_BITS>(simd.int_add(power, simd.int_splat(EXPONENT_BIAS)));
+    let scale = simd.shl(simd.int_add(power, simd.int_splat(EXPONENT_BIAS)), MANTISSA_BITS);
     let scale = simd.as_float(scale);
     simd.fma(sum, scale, scale)
 }

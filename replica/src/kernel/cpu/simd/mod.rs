@@ -156,9 +156,14 @@ pub trait Simd: Copy {
     fn int_add(self, a: Self::I, b: Self::I) -> Self::I;
     fn and(self, a: Self::I, b: Self::I) -> Self::I;
     fn or(self, a: Self::I, b: Self::I) -> Self::I;
-    fn shl<const BITS: u32>(self, a: Self::I) -> Self::I;
+    /// `bits` is known when compiled, everywhere.
+    fn shl(self, a: Self::I, bits: u32) -> Self::I;
     /// Zeros come in from above.
-    fn shr<const BITS: u32>(self, a: Self::I) -> Self::I;
+    fn shr(self, a: Self::I, bits: u32) -> Self::I;
+    /// Sum of the lanes, wrapping.
+    fn int_sum(self, a: Self::I) -> i32;
+    /// The low byte of each lane.
+    fn int_store_u8(self, value: Self::I, to: &mut [u8; LANES]);
     /// Adds to each lane the products of its four bytes, of `a` unsigned and less than 128, of `b` signed.
     /// Exact.
     fn dot4(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I;

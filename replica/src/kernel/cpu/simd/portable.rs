@@ -133,12 +133,20 @@ impl Simd for Portable {
         pairs(a, b, |a, b| a | b)
     }
     #[inline(always)]
-    fn shl<const BITS: u32>(self, a: Self::I) -> Self::I {
-        lanes(a, |a| a << BITS)
+    fn shl(self, a: Self::I, bits: u32) -> Self::I {
+        lanes(a, |a| a << bits)
     }
     #[inline(always)]
-    fn shr<const BITS: u32>(self, a: Self::I) -> Self::I {
-        lanes(a, |a| a >> BITS)
+    fn shr(self, a: Self::I, bits: u32) -> Self::I {
+        lanes(a, |a| a >> bits)
+    }
+    #[inline(always)]
+    fn int_sum(self, a: Self::I) -> i32 {
+        a.iter().fold(0u32, |sum, &value| sum.wrapping_add(value)) as i32
+    }
+    #[inline(always)]
+    fn int_store_u8(self, value: Self::I, to: &mut [u8; LANES]) {
+        *to = lanes(value, |&value| value as u8);
     }
     #[inline(always)]
     fn dot4(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I {

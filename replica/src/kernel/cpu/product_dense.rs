@@ -1,0 +1,133 @@
+//! Products with weights that are numbers by themselves: f32 from the first to the last input, in order.
+
+use replica_format::facts::TensorKind;
+
+use super::buffer::view;
+use super::panel::Layout;
+use super::simd::{Isa, Kernel, LANES, Simd};
+
+/// Two panels (or one) times rows of activations.
+pub struct Product<'a> {
+    pub layout: Layout,
+    /// The panels, one right after the other.
+    pub panels: &'a [u8],
+    pub x: &'a [f32],
+    /// For each row and panel a sum a lane: all panels of a row, then the next row.
+    pub sums: &'a mut [[f32; LANES]],
+}
+
+impl Product<'_> {
+    /// Computes it.
+    pub fn run(self, isa: Isa) {
+        match self.layout.kind {
+            TensorKind::F32 => isa.run(Typed::<F32>(self, F32)),
+            TensorKind::F16 => isa.run(Typed::<F16>(self, F16)),
+            TensorKind::BF16 => isa.run(Typed::<Bf16>(self, Bf16)),
+            quantised => panic!("{quantised:?} is not dense"),
+        }
+    }
+}
+
+/// How an element becomes f32.
+trait Element {
+    type Bits: super::buffer::Plain;
+    fn load<S: Simd>(simd: S, from: &[Self::Bits; LANES]) -> S::F;
+}
+
+struct F32;
+struct F16;
+struct Bf16;
+
+impl Element for F32 {
+    type Bits = f32;
+    #[inline(always)]
+    fn load<S: Simd>(simd: S, from: &[f32; LANES]) -> S::F {
+        simd.load(from)
+    }
+}
+
+impl Element for F16 {
+    type Bits = u16;
+    #[inline(always)]
+    fn load<S: Simd>(simd: S, from: &[u16; LANES]) -> S::F {
+        simd.load_f16(from)
+    }
+}
+
+impl Element for Bf16 {
+    type Bits = u16;
+    #[inline(always)]
+    fn load<S: Simd>(simd: S, from: &[u16; LANES]) -> S::F {
+        simd.load_bf16(from)
+    }
+}
+
+/// A product whose kind of weights the compiler knows.
+struct Typed<'a, E>(Product<'a>, E);
+
+impl<E: Element> Kernel for Typed<'_, E> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Product { layout, panels, x, sums } = self.0;
+        let cols = layout.cols;
+        let stride = layout.stride();
+        let panel = |index: usize| {
+            let bytes = &panels[index * stride..][..layout.sections()[2]];
+            view::<E::Bits>(bytes).as_chunks::<LANES>().0
+        };
+        match panels.len() / stride {
+            1 => all_rows::<S, E, 1>(simd, [panel(0)], x, cols, sums),
+            2 => all_rows::<S, E, 2>(simd, [panel(0), panel(1)], x, cols, sums),
+            more => panic!("{more} panels at once"),
+        }
+    }
+}
+
+/// All rows, as many at a time as registers hold; how many changes no row's arithmetic.
+#[inline(always)]
+fn all_rows<S: Simd, E: Element, const PANELS: usize>(
+    simd: S,
+    panels: [&[[E::Bits; LANES]]; PANELS],
+    x: &[f32],
+    cols: usize,
+    sums: &mut [[f32; LANES]],
+) {
+    let rows = sums.len() / PANELS;
+    let mut row = 0;
+    while row < rows {
+        let (x, sums) = (&x[row * cols..], &mut sums[row * PANELS..]);
+        row += match rows - row {
+            left if left >= 12 && S::TILE >= 12 => tile::<S, E, PANELS, 12>(simd, panels, x, cols, sums),
+            left if left >= 4 && S::TILE >= 12 => tile::<S, E, PANELS, 4>(simd, panels, x, cols, sums),
+            left if left >= 3 => tile::<S, E, PANELS, 3>(simd, panels, x, cols, sums),
+            _ => tile::<S, E, PANELS, 1>(simd, panels, x, cols, sums),
+        };
+    }
+}
+
+/// `ROWS` rows; returns how many.
+#[inline(always)]
+fn tile<S: Simd, E: Element, const PANELS: usize, const ROWS: usize>(
+    simd: S,
+    panels: [&[[E::Bits; LANES]]; PANELS],
+    x: &[f32],
+    cols: usize,
+    sums: &mut [[f32; LANES]],
+) -> usize {
+    let panels = panels.map(|panel| &panel[..cols]);
+    let rows: [&[f32]; ROWS] = std::array::from_fn(|row| &x[row * cols..][..cols]);
+    let mut totals = [[simd.splat(0.0); PANELS]; ROWS];
+    for col in 0..cols {
+        let weights: [S::F; PANELS] = std::array::from_fn(|panel| E::load(simd, &panels[panel][col]));
+        for (totals, row) in totals.iter_mut().zip(&rows) {
+            let x = simd.splat(row[col]);
+            for (total, &weight) in totals.iter_mut().zip(&weights) {
+                *total = simd.fma(weight, x, *total);
+            }
+        }
+    }
+    for (total, sum) in totals.iter().flatten().zip(sums) {
+        simd.store(*total, sum);
+    }
+    ROWS
+}
