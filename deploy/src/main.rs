@@ -1,5 +1,6 @@
 //! `flotilla`: the operator's command. One subcommand a module; this file only picks one.
 
+mod fleet;
 mod http;
 mod machine;
 mod model;
@@ -23,6 +24,8 @@ enum Command {
     Up(up::Args),
     /// Fetch, list and describe models.
     Model(model::Args),
+    /// List, add, drain, remove and watch the replicas of a running gateway.
+    Fleet(fleet::Args),
     /// Run a program that ends when its parent does (used by `up` for its children).
     #[command(hide = true)]
     Leash(up::leash::Args),
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Up(args) => up::run(args),
         Command::Model(args) => model::run(&args),
+        Command::Fleet(args) => fleet::run(&args),
         Command::Leash(args) => up::leash::run(&args),
     };
     match outcome {
