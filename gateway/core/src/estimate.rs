@@ -90,3 +90,6 @@ impl Outlook {
         has_place && self.kv.is_none_or(|(used, pool)| used + kv_tokens <= pool)
     }
 }
+
+#[cfg(test)]
+mod tests;

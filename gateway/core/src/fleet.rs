@@ -4,113 +4,28 @@
 //! wrong: a wrong guess costs time, never correctness. One caller owns it and holds it only for a moment.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use shared::id::ReplicaId;
 use shared::time::Instant;
 
 use crate::belief::Belief;
 use crate::health::{Fault, Outcome, Rules, Usage};
-use crate::load::{Sample, Ticket};
-use crate::replica::{Identity, ModelKey, Prior, Rates, Replica, State, WARMING};
+use crate::load::Ticket;
+use crate::replica::{ModelKey, Prior, Rates, Replica, State};
 use crate::route::Decision;
+
+pub use self::event::{Change, Event, Readiness, Report, Source};
+
+mod event;
+mod learn;
 
 /// Bytes of prompt text a token takes, until a model has shown otherwise.
 const BYTES_PER_TOKEN: f64 = 4.0;
 /// Tokens an answer has, until answers have been seen.
 const ANSWER_TOKENS: f64 = 256.0;
 /// How long a 429 without `Retry-After` keeps a replica full in our eyes; a report or an ending answer is sooner.
-const FULL_FOR: std::time::Duration = std::time::Duration::from_secs(1);
-
-/// Who names an endpoint. A replica stays as long as one of them does.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Source {
-    /// The configuration file and flags.
-    Config,
-    /// The admin API or a replica that registered itself.
-    Lease,
-    /// Redis.
-    Redis,
-    /// DNS.
-    Dns,
-    /// Kubernetes.
-    Kubernetes,
-}
-
-/// What a probe learned about readiness.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Readiness {
-    /// Loading or warming up.
-    Loading,
-    /// Takes work.
-    Ready,
-    /// Takes nothing new.
-    Draining,
-    /// Has work and makes no progress.
-    Stalled,
-}
-
-/// What a probe brought home.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Report {
-    /// Who answered.
-    pub identity: Identity,
-    /// Whether it takes work.
-    pub readiness: Readiness,
-    /// Its load.
-    pub sample: Sample,
-    /// When the probe was sent: what we sent later may not be in it.
-    pub at: Instant,
-}
-
-/// What happened in the world.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Event {
-    /// A source names an endpoint (again, as often as it likes).
-    Joined {
-        /// Where it listens.
-        endpoint: String,
-        /// Who says so.
-        source: Source,
-        /// Models it must answer to, or it is somebody else; empty for any.
-        models: Vec<String>,
-        /// Requests it runs at once, for engines that don't say.
-        running_max: Option<u32>,
-    },
-    /// A source no longer names it: drained, then forgotten.
-    Left {
-        /// Where it listens.
-        endpoint: String,
-        /// Who says so.
-        source: Source,
-    },
-    /// An operator wants nothing new sent there.
-    Drain(ReplicaId),
-    /// The operator takes it back.
-    Undrain(ReplicaId),
-    /// An operator wants it gone, whoever names it.
-    Remove(ReplicaId),
-    /// A probe was answered.
-    Reported(ReplicaId, Report),
-    /// A probe was not answered.
-    ProbeFailed(ReplicaId),
-}
-
-/// What an event or an ending request changed, for logs, the prefix index and connections.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Change {
-    /// New here.
-    Added(ReplicaId),
-    /// Other state, and the word for why.
-    State(ReplicaId, State, &'static str),
-    /// Another process answers at the endpoint: forget what the old one cached and held.
-    Instance(ReplicaId),
-    /// Its circuit opened.
-    Opened(ReplicaId, Fault),
-    /// Its circuit closed.
-    Closed(ReplicaId),
-    /// Forgotten; the number is never used again.
-    Gone(ReplicaId),
-}
+const FULL_FOR: Duration = Duration::from_secs(1);
 
 /// Every replica this gateway knows.
 #[derive(Clone, Debug)]
@@ -257,12 +172,13 @@ impl Fleet {
         let Some(replica) = self.replica_of(ticket) else { return };
         replica.load.first_token(ticket.serial);
         let mut rates = replica.rates;
-        learn_ttft(&mut rates, ticket, now);
+        learn::first_token(&mut rates, ticket, now);
         replica.rates = rates;
-        learn_ttft(&mut self.rates, ticket, now);
+        learn::first_token(&mut self.rates, ticket, now);
     }
 
     /// The request is over, whatever its outcome: its load is taken back and its replica judged.
+    #[expect(clippy::needless_pass_by_value, reason = "a ticket that is taken can't be given back twice")]
     pub fn end(&mut self, ticket: Ticket, outcome: Outcome, now: Instant) -> Vec<Change> {
         let mut changes = Vec::new();
         if let Outcome::Answered(usage) = outcome {
@@ -424,9 +340,9 @@ impl Fleet {
         }
         self.answer_tokens.learn(f64::from(usage.answer_tokens.unwrap_or(0)), now);
         if let Some(replica) = self.replica_of(ticket) {
-            learn_answer(&mut replica.rates, ticket, usage, now);
+            learn::answer(&mut replica.rates, ticket, usage, now);
         }
-        learn_answer(&mut self.rates, ticket, usage, now);
+        learn::answer(&mut self.rates, ticket, usage, now);
     }
 
     fn forget_empty(&mut self, changes: &mut Vec<Change>) {
@@ -437,32 +353,6 @@ impl Fleet {
             }
             !is_gone
         });
-    }
-}
-
-impl Replica {
-    /// Another process took its place: nothing that was counted or learned holds.
-    fn reset(&mut self, rules: Rules) {
-        self.epoch += 1;
-        self.load = crate::load::Load::default();
-        self.rates = Rates::default();
-        self.breaker = crate::health::Breaker::new(rules);
-        self.full_until = None;
-        self.state = State::Joining;
-    }
-
-    fn state_after(&self, readiness: Readiness, now: Instant) -> (State, &'static str) {
-        let is_expected = |name| self.identity.models.contains(name);
-        match (readiness, self.state) {
-            _ if self.is_leaving => (State::Draining, self.why),
-            _ if self.is_drained_by_us => (State::Draining, "operator"),
-            _ if !self.expected.iter().all(is_expected) => (State::Joining, "other_models"),
-            (Readiness::Loading, _) => (State::Joining, "loading"),
-            (Readiness::Draining, _) => (State::Draining, "itself"),
-            (_, State::Warming(since)) if now.since(since) < WARMING => (State::Warming(since), "new"),
-            (_, State::Warming(_) | State::Ready) => (State::Ready, "reported"),
-            (_, State::Joining | State::Draining) => (State::Warming(now), "new"),
-        }
     }
 }
 
@@ -482,33 +372,12 @@ fn note_circuit(replica: &Replica, before: Option<Fault>, changes: &mut Vec<Chan
     }
 }
 
-/// The estimate turned round: what the first token's time says about rate and overhead.
-fn learn_ttft(rates: &mut Rates, ticket: &Ticket, now: Instant) {
-    /// Below this much work the time is overhead, above it the rate shows.
-    const WORK_TOKENS_MIN: f64 = 256.0;
-    let ttft = now.since(ticket.began).as_secs_f64();
-    rates.ttft_s.learn(ttft, now);
-    let Some((queued_tokens, slowdown)) = ticket.ahead else { return };
-    let work = queued_tokens + f64::from(ticket.share.prompt_tokens);
-    if work < WORK_TOKENS_MIN {
-        rates.overhead_s.learn(ttft, now);
-        return;
-    }
-    let computing = ttft - rates.overhead_s.value().unwrap_or(0.0);
-    rates.prefill_tokens_per_s.learn(work * slowdown / computing, now);
-}
-
-fn learn_answer(rates: &mut Rates, ticket: &Ticket, usage: Usage, now: Instant) {
-    rates.answer_s.learn(now.since(ticket.began).as_secs_f64(), now);
-    let later_tokens = usage.answer_tokens.unwrap_or(0).saturating_sub(1);
-    if let Some(first) = ticket.first_token.filter(|_| later_tokens > 0) {
-        rates.tpot_s.learn(now.since(first).as_secs_f64() / f64::from(later_tokens), now);
-    }
-}
-
 /// FNV-1a, 64 bits: the same in every gateway and version.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,7 +39,7 @@ impl Default for Rules {
             outcomes_min: 8.0,
             half_life: Duration::from_secs(10),
             cooldown: Duration::from_secs(10),
-            cooldown_max: Duration::from_secs(60),
+            cooldown_max: Duration::from_mins(1),
             probe_failures_max: 3,
         }
     }
@@ -339,3 +339,6 @@ pub(crate) fn outliers(replicas: &[Replica], now: Instant) -> impl Iterator<Item
         .filter(move |(ttft, _)| *ttft > limit.max(OUTLIER_TTFT_S))
         .map(|(_, id)| id)
 }
+
+#[cfg(test)]
+mod tests;

@@ -123,9 +123,11 @@ impl Load {
         self.live.insert(serial, Live { began: now, share, is_prefilling: true });
         self.prompt_tokens += u64::from(share.prompt_tokens);
         self.kv_tokens += u64::from(share.kv_tokens);
-        self.since.begun += 1;
-        self.since.begun_prompt_tokens += u64::from(share.prompt_tokens);
-        self.since.begun_kv_tokens += u64::from(share.kv_tokens);
+        if self.is_since_sample(now) {
+            self.since.begun += 1;
+            self.since.begun_prompt_tokens += u64::from(share.prompt_tokens);
+            self.since.begun_kv_tokens += u64::from(share.kv_tokens);
+        }
     }
 
     /// Its prompt is computed.
@@ -153,10 +155,10 @@ impl Load {
         if is_new {
             self.since.begun -= 1;
             self.since.begun_kv_tokens -= u64::from(kv_tokens);
-            return;
+        } else {
+            self.since.ended += 1;
+            self.since.ended_kv_tokens += u64::from(kv_tokens);
         }
-        self.since.ended += 1;
-        self.since.ended_kv_tokens += u64::from(kv_tokens);
         if self.ends.len() == ENDS_MAX {
             self.ends.pop_front();
         }
@@ -169,14 +171,14 @@ impl Load {
             return;
         }
         self.sample = Some((sample, at));
-        self.ends.retain(|end| end.at > at && end.began <= at);
+        self.ends.retain(|end| end.at >= at && end.began < at);
         self.since = Since {
             ended: self.ends.len() as u32,
             ended_kv_tokens: self.ends.iter().map(|end| u64::from(end.kv_tokens)).sum(),
             ..Since::default()
         };
         // Serials grow with time, so what began since the sample is at the end.
-        for live in self.live.values().rev().take_while(|live| live.began > at) {
+        for live in self.live.values().rev().take_while(|live| live.began >= at) {
             self.since.begun += 1;
             self.since.begun_kv_tokens += u64::from(live.share.kv_tokens);
             if live.is_prefilling {
@@ -256,7 +258,7 @@ impl Load {
     }
 
     fn is_since_sample(&self, began: Instant) -> bool {
-        self.sample.is_none_or(|(_, at)| began > at)
+        self.sample.is_none_or(|(_, at)| began >= at)
     }
 
     fn prompt_done(&mut self, live: Live, is_since_sample: bool) {
@@ -267,3 +269,6 @@ impl Load {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

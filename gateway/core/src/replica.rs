@@ -7,6 +7,7 @@ use shared::time::Instant;
 
 use crate::belief::Belief;
 use crate::estimate::Outlook;
+use crate::fleet::Readiness;
 use crate::health::{Breaker, Rules};
 use crate::load::Load;
 
@@ -21,7 +22,7 @@ pub enum Engine {
     Flotilla,
     /// vLLM.
     Vllm,
-    /// SGLang.
+    /// `SGLang`.
     Sglang,
     /// llama.cpp's server.
     LlamaCpp,
@@ -80,7 +81,7 @@ impl State {
 pub const WARMING: Duration = Duration::from_secs(10);
 
 /// Beliefs about rates fade slowly (hardware stays), about fixed delays quickly (queues pass).
-const RATE_HALF_LIFE: Duration = Duration::from_secs(300);
+const RATE_HALF_LIFE: Duration = Duration::from_mins(5);
 const DELAY_HALF_LIFE: Duration = Duration::from_secs(30);
 
 /// Learned numbers, of one replica or of the whole fleet.
@@ -144,6 +145,31 @@ impl Replica {
             load: Load::default(),
             rates: Rates::default(),
             breaker: Breaker::new(rules),
+        }
+    }
+
+    /// Another process took its place: nothing that was counted or learned holds.
+    pub(crate) fn reset(&mut self, rules: Rules) {
+        self.epoch += 1;
+        self.load = Load::default();
+        self.rates = Rates::default();
+        self.breaker = Breaker::new(rules);
+        self.full_until = None;
+        self.state = State::Joining;
+    }
+
+    /// The state that a report leads to, and the word for why.
+    pub(crate) fn state_after(&self, readiness: Readiness, now: Instant) -> (State, &'static str) {
+        let is_expected = |name| self.identity.models.contains(name);
+        match (readiness, self.state) {
+            _ if self.is_leaving => (State::Draining, self.why),
+            _ if self.is_drained_by_us => (State::Draining, "operator"),
+            _ if !self.expected.iter().all(is_expected) => (State::Joining, "other_models"),
+            (Readiness::Loading, _) => (State::Joining, "loading"),
+            (Readiness::Draining, _) => (State::Draining, "itself"),
+            (_, State::Warming(since)) if now.since(since) < WARMING => (State::Warming(since), "new"),
+            (_, State::Warming(_) | State::Ready) => (State::Ready, "reported"),
+            (_, State::Joining | State::Draining) => (State::Warming(now), "new"),
         }
     }
 

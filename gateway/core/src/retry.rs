@@ -216,3 +216,6 @@ impl Default for Budget {
         Self::new(0.2, 1.0, 100)
     }
 }
+
+#[cfg(test)]
+mod tests;

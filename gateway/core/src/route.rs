@@ -335,9 +335,12 @@ fn cached_tokens(pieces: u32, prompt_bytes: u32, prompt_tokens: u32) -> u32 {
     (tokens as u32).min(prompt_tokens.saturating_sub(1))
 }
 
-/// Spreads the bits of a hash (the finish of SplitMix64).
+/// Spreads the bits of a hash (the finish of `SplitMix64`).
 fn mix(hash: u64) -> u64 {
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     hash ^ (hash >> 31)
 }
+
+#[cfg(test)]
+mod tests;
