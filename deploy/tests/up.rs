@@ -193,7 +193,7 @@ fn a_second_ctrl_c_does_not_wait() {
 
 #[test]
 fn settings_that_cannot_work_end_the_fleet_at_once() {
-    let mut fleet = Fleet::start(&["--port", &free_port(), "--", "--seed", "78"]);
+    let mut fleet = Fleet::start(&["--port", &free_port(), "--replicas", "1", "--", "--seed", "78"]);
     fleet.until("replica-0 | bad settings");
     fleet.until("cannot run: its settings can't work");
     assert!(!fleet.up.wait().unwrap().success());

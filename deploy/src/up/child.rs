@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 
 use super::console::Console;
 use super::supervise::{Record, Verdict};
@@ -21,6 +22,9 @@ const LINE_BYTES_MAX: u64 = 16 << 10;
 const READY_EVERY: Duration = Duration::from_millis(100);
 /// How long one such question may take.
 const READY_DEADLINE: Duration = Duration::from_secs(2);
+
+/// How long the log of an ended process may take to arrive.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// What to run and how to recognise it.
 #[derive(Clone, Debug)]
@@ -72,12 +76,16 @@ pub async fn keep(
         let begun = Instant::now();
         let (code, how) = match start(&spec, &console) {
             Err(error) => (None, error),
-            Ok(mut child) => {
+            Ok((mut child, mut echoes)) => {
                 let ready = async {
                     until_ready(&spec.authority).await;
                     let _ = states.send((index, State::Ready)).await;
                 };
                 let status = live(&mut child, ready, &mut record, &mut wanted).await;
+                // Its last words come before ours.
+                let _ =
+                    tokio::time::timeout(LAST_WORDS, async { while echoes.join_next().await.is_some() {} })
+                        .await;
                 (status.and_then(|status| status.code()), describe(status))
             }
         };
@@ -132,7 +140,7 @@ async fn live(
 
 /// Starts it in a group of its own, so that a terminal's Ctrl-C reaches us alone and we decide the order, and on
 /// a leash, so that it ends with us. The caller must be the main thread: the leash is tied to the thread.
-fn start(spec: &Spec, console: &Console) -> Result<Child, String> {
+fn start(spec: &Spec, console: &Console) -> Result<(Child, JoinSet<()>), String> {
     let own = std::env::current_exe().map_err(|error| format!("cannot find my own executable: {error}"))?;
     let mut command = Command::new(own);
     command
@@ -147,13 +155,14 @@ fn start(spec: &Spec, console: &Console) -> Result<Child, String> {
         .process_group(0)
         .kill_on_drop(true);
     let mut child = command.spawn().map_err(|error| format!("cannot start: {error}"))?;
+    let mut echoes = JoinSet::new();
     if let Some(stdout) = child.stdout.take() {
-        tokio::spawn(echo(stdout, spec.who.clone(), console.clone()));
+        echoes.spawn(echo(stdout, spec.who.clone(), console.clone()));
     }
     if let Some(stderr) = child.stderr.take() {
-        tokio::spawn(echo(stderr, spec.who.clone(), console.clone()));
+        echoes.spawn(echo(stderr, spec.who.clone(), console.clone()));
     }
-    Ok(child)
+    Ok((child, echoes))
 }
 
 /// Passes lines on until the process closes its end.
