@@ -3,6 +3,8 @@
 mod activations;
 mod arena;
 mod buffer;
+mod attention;
+mod element;
 mod elementwise;
 mod kv;
 mod matrix;

@@ -2,7 +2,8 @@
 
 use replica_format::facts::TensorKind;
 
-use super::buffer::view;
+use super::buffer::{Plain, view};
+use super::element::{Element, F16, F32};
 use super::panel::Layout;
 use super::simd::{Isa, Kernel, LANES, Simd};
 
@@ -28,33 +29,24 @@ impl Product<'_> {
     }
 }
 
-/// How an element becomes f32.
-trait Element {
-    type Bits: super::buffer::Plain;
+/// How a weight becomes f32.
+trait Weight {
+    type Bits: Plain;
     fn load<S: Simd>(simd: S, from: &[Self::Bits; LANES]) -> S::F;
 }
 
-struct F32;
-struct F16;
+impl<E: Element> Weight for E {
+    type Bits = E::Bits;
+    #[inline(always)]
+    fn load<S: Simd>(simd: S, from: &[E::Bits; LANES]) -> S::F {
+        E::load(simd, from)
+    }
+}
+
+/// The upper half of an f32: the kind of many checkpoints; only ever read.
 struct Bf16;
 
-impl Element for F32 {
-    type Bits = f32;
-    #[inline(always)]
-    fn load<S: Simd>(simd: S, from: &[f32; LANES]) -> S::F {
-        simd.load(from)
-    }
-}
-
-impl Element for F16 {
-    type Bits = u16;
-    #[inline(always)]
-    fn load<S: Simd>(simd: S, from: &[u16; LANES]) -> S::F {
-        simd.load_f16(from)
-    }
-}
-
-impl Element for Bf16 {
+impl Weight for Bf16 {
     type Bits = u16;
     #[inline(always)]
     fn load<S: Simd>(simd: S, from: &[u16; LANES]) -> S::F {
@@ -65,7 +57,7 @@ impl Element for Bf16 {
 /// A product whose kind of weights the compiler knows.
 struct Typed<'a, E>(Product<'a>, E);
 
-impl<E: Element> Kernel for Typed<'_, E> {
+impl<E: Weight> Kernel for Typed<'_, E> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Product { layout, panels, x, sums } = self.0;
@@ -85,7 +77,7 @@ impl<E: Element> Kernel for Typed<'_, E> {
 
 /// All rows, as many at a time as registers hold; how many changes no row's arithmetic.
 #[inline(always)]
-fn all_rows<S: Simd, E: Element, const PANELS: usize>(
+fn all_rows<S: Simd, E: Weight, const PANELS: usize>(
     simd: S,
     panels: [&[[E::Bits; LANES]]; PANELS],
     x: &[f32],
@@ -107,7 +99,7 @@ fn all_rows<S: Simd, E: Element, const PANELS: usize>(
 
 /// `ROWS` rows; returns how many.
 #[inline(always)]
-fn tile<S: Simd, E: Element, const PANELS: usize, const ROWS: usize>(
+fn tile<S: Simd, E: Weight, const PANELS: usize, const ROWS: usize>(
     simd: S,
     panels: [&[[E::Bits; LANES]]; PANELS],
     x: &[f32],

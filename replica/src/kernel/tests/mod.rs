@@ -1,5 +1,7 @@
 //! Every verb of the CPU against a plain f64 reference, and the law: the same bits whatever rides along.
 
+mod attention;
+mod elementwise;
 mod product;
 
 use replica_format::facts::TensorKind;

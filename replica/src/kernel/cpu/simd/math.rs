@@ -15,7 +15,8 @@ const MANTISSA_BITS: u32 = 23;
 /// e to the power of each lane, within two units in the last place; saturates beyond the f32 range.
 #[inline(always)]
 pub fn exp<S: Simd>(simd: S, x: S::F) -> S::F {
-    let x = simd.min(simd.max(x, simd.splat(EXP_RANGE.0)), simd.splat(EXP_RANGE.1));
+    // In this order of operands, what is not a number stays so.
+    let x = simd.min(simd.splat(EXP_RANGE.1), simd.max(simd.splat(EXP_RANGE.0), x));
     let power = simd.round(simd.mul(x, simd.splat(LOG2_E)));
     let whole = simd.to_float(power);
     let rest = simd.fma(whole, simd.splat(-LN_2.0), x);

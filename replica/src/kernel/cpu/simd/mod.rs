@@ -133,7 +133,9 @@ pub trait Simd: Copy {
     fn sub(self, a: Self::F, b: Self::F) -> Self::F;
     fn mul(self, a: Self::F, b: Self::F) -> Self::F;
     fn div(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `b` where either is not a number.
     fn max(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `b` where either is not a number.
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a * b + c`.
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
