@@ -153,35 +153,33 @@ impl Sampler {
         if sampling.temperature < GREEDY_BELOW {
             return Ok(select::position(logits, best));
         }
+        let fraction = uniform(sampling.seed, index);
         let warmth = 1.0 / sampling.temperature;
-        let top_k = sampling.top_k as usize;
-        let last = if top_k > 0 && top_k < logits.len() {
-            select::best(logits, top_k, &mut self.candidates);
-            self.candidates.last().copied()
-        } else {
-            None
+        let floor = min_p_floor(best, sampling);
+        let weight = |logit: f32| {
+            // Computed for all: a branch would keep the compiler from doing several at once.
+            let weight = select::exp((logit - best) * warmth);
+            if logit >= floor { weight } else { 0.0 }
         };
-        let floor =
-            if sampling.min_p > 0.0 { best + sampling.min_p.ln() * sampling.temperature } else { f32::MIN };
-        let weight = |logit: f32| if logit >= floor { select::exp((logit - best) * warmth) } else { 0.0 };
         self.weights.clear();
-        self.weights.extend(logits.iter().map(|&logit| weight(logit)));
-        if let Some(last) = last {
-            let is_cut = |token: usize| {
-                let logit = logits[token];
-                logit < last.logit || (logit == last.logit && token as u32 > last.token)
-            };
-            self.weights
-                .iter_mut()
-                .enumerate()
-                .filter(|(token, _)| is_cut(*token))
-                .for_each(|(_, w)| *w = 0.0);
+        let top_k = sampling.top_k as usize;
+        if top_k > 0 && top_k < logits.len() {
+            select::best(logits, top_k, &mut self.candidates);
+            self.weights.extend(self.candidates.iter().map(|candidate| weight(candidate.logit)));
+            self.weights.truncate(select::reach(&self.weights, sampling.top_p));
+            return Ok(self.candidates[select::at(&self.weights, fraction)].token);
         }
+        self.weights.extend(logits.iter().map(|&logit| weight(logit)));
         if sampling.top_p < 1.0 {
             select::keep_top(&mut self.weights, sampling.top_p, &mut self.candidates);
         }
-        Ok(select::at(&self.weights, uniform(sampling.seed, index)))
+        Ok(select::at(&self.weights, fraction) as u32)
     }
+}
+
+/// The least logit whose token is `min_p` as probable as the best.
+fn min_p_floor(best: f32, sampling: &Sampling) -> f32 {
+    if sampling.min_p > 0.0 { best + sampling.min_p.ln() * sampling.temperature } else { f32::MIN }
 }
 
 /// In [0, 1): 53 bits of xxh3 over the index, seeded by the request.

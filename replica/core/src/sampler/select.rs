@@ -2,6 +2,8 @@
 //!
 //! None sorts the vocabulary. Equals are told apart by token, so every answer is a function of the logits.
 
+use std::cmp::Ordering;
+
 use super::Undrawable;
 
 /// A token that may be chosen.
@@ -12,8 +14,8 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// Better first.
-    fn order(&self, other: &Self) -> std::cmp::Ordering {
+    /// Better first, of equals the first.
+    pub fn order(self, other: Self) -> Ordering {
         other.logit.total_cmp(&self.logit).then(self.token.cmp(&other.token))
     }
 }
@@ -38,12 +40,13 @@ pub(super) fn check(logits: &[f32]) -> Result<f32, Undrawable> {
     if best == f32::NEG_INFINITY { Err(Undrawable::NothingAllowed) } else { Ok(best) }
 }
 
-/// The first token with this logit, which is there.
+/// The first token that reaches the best logit.
 pub(super) fn position(logits: &[f32], best: f32) -> u32 {
-    logits.iter().position(|&logit| logit == best).unwrap_or(0) as u32
+    logits.iter().position(|&logit| logit >= best).unwrap_or(0) as u32
 }
 
 /// exp for x <= 0, to about 2 units in the last place; without branches, so that compilers can widen it.
+#[inline]
 pub(super) fn exp(x: f32) -> f32 {
     const LOG2_E: f32 = std::f32::consts::LOG2_E;
     const LN_2_HIGH: f32 = 0.693_359_4;
@@ -51,7 +54,8 @@ pub(super) fn exp(x: f32) -> f32 {
     /// Rounds to the nearest whole number when added and taken off again.
     const ROUND: f32 = 12_582_912.0;
     let x = if x > -87.0 { x } else { -87.0 };
-    let whole = (x * LOG2_E + ROUND) - ROUND;
+    let rounded = x * LOG2_E + ROUND;
+    let whole = rounded - ROUND;
     let rest = x - whole * LN_2_HIGH - whole * LN_2_LOW;
     let tail = 1.987_569_1e-4_f32;
     let tail = tail * rest + 1.398_2e-3;
@@ -60,7 +64,8 @@ pub(super) fn exp(x: f32) -> f32 {
     let tail = tail * rest + 1.666_666_5e-1;
     let tail = tail * rest + 0.5;
     let value = tail * rest * rest + rest + 1.0;
-    let scale = f32::from_bits(((whole as i32 + 127) << 23) as u32);
+    // The low bits of `rounded` are the whole number: moved up, they are an exponent.
+    let scale = f32::from_bits((rounded.to_bits() << 23).wrapping_add(1.0_f32.to_bits()));
     // At the clamp the true value is below every weight that matters.
     if x > -87.0 { value * scale } else { 0.0 }
 }
@@ -80,13 +85,27 @@ pub(super) fn best(logits: &[f32], count: usize, best: &mut Vec<Candidate>) {
         }
         best.push(Candidate { token: token as u32, logit });
         if best.len() >= 2 * count + 64 {
-            best.select_nth_unstable_by(count - 1, Candidate::order);
+            best.select_nth_unstable_by(count - 1, |a, b| a.order(*b));
             best.truncate(count);
             floor = best[count - 1].logit;
         }
     }
-    best.sort_unstable_by(Candidate::order);
+    best.sort_unstable_by(|a, b| a.order(*b));
     best.truncate(count);
+}
+
+/// How many of weights in falling order reach `share` of their sum; at least one.
+pub(super) fn reach(weights: &[f32], share: f32) -> usize {
+    if share >= 1.0 {
+        return weights.len();
+    }
+    let wanted = total(weights) * f64::from(share);
+    let mut reached = 0.0;
+    let enough = weights.iter().position(|&weight| {
+        reached += f64::from(weight);
+        reached >= wanted
+    });
+    enough.map_or(weights.len(), |index| index + 1)
 }
 
 /// Eight to each halving of a weight; what is lighter than 2^-32 goes into the last.
@@ -121,7 +140,7 @@ pub(super) fn keep_top(weights: &mut [f32], share: f32, bin_members: &mut Vec<Ca
             bin_members.push(Candidate { token: token as u32, logit: weight });
         }
     }
-    bin_members.sort_unstable_by(Candidate::order);
+    bin_members.sort_unstable_by(|a, b| a.order(*b));
     let mut last = None;
     for candidate in bin_members.iter() {
         last = Some(*candidate);
@@ -132,29 +151,57 @@ pub(super) fn keep_top(weights: &mut [f32], share: f32, bin_members: &mut Vec<Ca
     }
     let Some(last) = last else { return };
     for (token, weight) in weights.iter_mut().enumerate() {
-        let candidate = Candidate { token: token as u32, logit: *weight };
-        if candidate.order(&last).is_gt() {
+        if (Candidate { token: token as u32, logit: *weight }).order(last).is_gt() {
             *weight = 0.0;
         }
     }
 }
 
-/// The token where the running sum of weights, in token order, passes this fraction of the total.
-pub(super) fn at(weights: &[f32], fraction: f64) -> u32 {
-    let total: f64 = weights.iter().map(|&weight| f64::from(weight)).sum();
-    let wanted = total * fraction;
-    let mut sum = 0.0;
+/// Index where the running sum of weights, in their order, passes this fraction of the total.
+pub(super) fn at(weights: &[f32], fraction: f64) -> usize {
+    let mut left = total(weights) * fraction;
+    for (index, chunk) in weights.chunks(CHUNK).enumerate() {
+        let sum = sum(chunk);
+        if left < sum {
+            return index * CHUNK + within(chunk, left);
+        }
+        left -= sum;
+    }
+    // Only rounding leads here.
+    weights.iter().rposition(|&weight| weight > 0.0).unwrap_or(0)
+}
+
+fn within(weights: &[f32], mut left: f64) -> usize {
     let mut last = 0;
-    for (token, &weight) in weights.iter().enumerate() {
-        if weight > 0.0 {
-            sum += f64::from(weight);
-            last = token;
-            if sum > wanted {
-                break;
-            }
+    for (index, &weight) in weights.iter().enumerate().filter(|&(_, &weight)| weight > 0.0) {
+        last = index;
+        left -= f64::from(weight);
+        if left < 0.0 {
+            break;
         }
     }
-    last as u32
+    last
+}
+
+/// Weights that are summed in single precision; their sums are summed in double.
+const CHUNK: usize = 128;
+
+fn total(weights: &[f32]) -> f64 {
+    weights.chunks(CHUNK).map(sum).sum()
+}
+
+/// Of one chunk, in lanes.
+fn sum(weights: &[f32]) -> f64 {
+    const LANES: usize = 8;
+    let chunks = weights.chunks_exact(LANES);
+    let mut lanes = [0.0_f32; LANES];
+    let rest: f32 = chunks.remainder().iter().sum();
+    for chunk in chunks {
+        for (lane, weight) in lanes.iter_mut().zip(chunk) {
+            *lane += weight;
+        }
+    }
+    f64::from(rest) + lanes.iter().map(|&lane| f64::from(lane)).sum::<f64>()
 }
 
 #[cfg(test)]
@@ -188,7 +235,7 @@ mod tests {
     fn sorted(logits: &[f32]) -> Vec<Candidate> {
         let all = logits.iter().enumerate();
         let mut all: Vec<_> = all.map(|(token, &logit)| Candidate { token: token as u32, logit }).collect();
-        all.sort_by(Candidate::order);
+        all.sort_by(|a, b| a.order(*b));
         all
     }
 

@@ -173,7 +173,7 @@ impl Bench {
             rows = share.rows.end;
             let last = self.batch.positions[rows - 1];
             let ends = self.scheduler.draws(share) || share.output != Output::Nothing;
-            assert!(ends || (last + 1) % limits.block_tokens == 0, "a chunk ends inside a block");
+            assert!(ends || (last + 1).is_multiple_of(limits.block_tokens), "a chunk ends inside a block");
         }
         assert_eq!(rows, self.batch.rows());
     }
@@ -183,7 +183,7 @@ impl Bench {
             assert!(!self.ends.contains_key(&id), "{id:?} speaks after its end");
             match event {
                 Event::Started(_) => {
-                    assert!(self.answers.insert(id, vec![]).is_none(), "{id:?} starts twice")
+                    assert!(self.answers.insert(id, vec![]).is_none(), "{id:?} starts twice");
                 }
                 Event::Token(sampled) => self.answers.get_mut(&id).expect("started").push(sampled.token),
                 Event::Preempted => {}

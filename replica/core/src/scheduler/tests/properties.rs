@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Operation {
     Add { kind: u32, shared: u32, own: u32, answer: u32, wants: u8, priority: i32, deadline: bool },
     Abort(u64),
@@ -52,7 +52,7 @@ fn apply(bench: &mut Bench, prompts: &mut BTreeMap<SequenceId, (Vec<u32>, u32)>,
                 _ => Wants::Tokens,
             };
             let deadline = deadline.then(|| bench.now + Duration::from_millis(80));
-            let request = Request { wants, priority, deadline, ..request(id, &tokens, answer) };
+            let request = Request { priority, deadline, wants, ..request(id, &tokens, answer) };
             if bench.scheduler.add(request, bench.now).is_ok() {
                 prompts.insert(SequenceId(id), (tokens, answer));
             }
@@ -110,7 +110,7 @@ proptest! {
         let mut prompts = [BTreeMap::new(), BTreeMap::new()];
         for operation in operations {
             for (bench, prompts) in benches.iter_mut().zip(&mut prompts) {
-                apply(bench, prompts, operation.clone());
+                apply(bench, prompts, operation);
             }
             prop_assert_eq!(&benches[0].batch, &benches[1].batch);
         }
