@@ -9,6 +9,9 @@ use shared::time::Instant;
 /// Weight of a new sample against what was known.
 const GAIN: f64 = 0.2;
 
+/// One odd sample counts as no more than so many times what is believed, nor less than one part in as many.
+const STEP_MAX: f64 = 4.0;
+
 /// A learned number.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Belief {
@@ -22,8 +25,12 @@ impl Belief {
         if !sample.is_finite() || sample <= 0.0 {
             return;
         }
-        self.value = if self.at.is_some() { self.value + GAIN * (sample - self.value) } else { sample };
-        self.at = Some(now);
+        if self.at.replace(now).is_none() {
+            self.value = sample;
+            return;
+        }
+        let sample = sample.clamp(self.value / STEP_MAX, self.value * STEP_MAX);
+        self.value += GAIN * (sample - self.value);
     }
 
     /// What to reckon with: the learned value, half way to `prior` when it is one `half_life` old.
@@ -33,6 +40,11 @@ impl Belief {
         let half_life = half_life.as_secs_f64();
         let weight = half_life / (half_life + age);
         prior + (self.value - prior) * weight
+    }
+
+    /// The learned value if its last sample is no older than this.
+    pub fn recent(&self, age_max: Duration, now: Instant) -> Option<f64> {
+        self.at.filter(|&at| now.since(at) <= age_max).map(|_| self.value)
     }
 
     /// The learned value as it was, if there is one.
@@ -61,6 +73,14 @@ mod tests {
         assert!((at(0) - 100.0).abs() < 1e-9);
         assert!((at(10) - 50.0).abs() < 1e-9);
         assert!(at(1000) < 1.0);
+    }
+
+    #[test]
+    fn one_odd_sample_moves_it_little() {
+        let mut belief = Belief::default();
+        belief.learn(1.0, Instant::ZERO);
+        belief.learn(1e9, Instant::ZERO);
+        assert!(belief.value().is_some_and(|value| value < 2.0));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! (work queued + this prompt's uncached tokens) ÷ prefill rate, slowed by decoding neighbours, plus the waits for
 //! a place and for KV blocks where there are none, plus what no token explains. It knows no replica by name.
 
+use crate::replica::Prior;
+
 /// What a new request would meet on one replica.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Outlook {
@@ -40,6 +42,17 @@ const RUNNING_MAX_ASSUMED: f64 = 64.0;
 const COLD_FACTOR: f64 = 4.0;
 
 impl Outlook {
+    /// The same place with the rates of the fleet in the mean.
+    #[must_use]
+    pub fn as_usual(&self, prior: &Prior) -> Self {
+        Self {
+            prefill_tokens_per_s: prior.prefill_tokens_per_s,
+            overhead_s: prior.overhead_s,
+            answer_s: prior.answer_s,
+            ..*self
+        }
+    }
+
     /// Factor by which decoding neighbours slow prefill.
     pub fn slowdown(&self) -> f64 {
         let places = self.running_max.map_or(RUNNING_MAX_ASSUMED, f64::from).max(1.0);

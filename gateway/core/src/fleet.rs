@@ -142,13 +142,16 @@ impl Fleet {
     /// Counts a request on the replica that was chosen, before anybody else chooses.
     pub fn begin(&mut self, decision: &Decision, now: Instant) -> Option<Ticket> {
         let prior = self.prior();
+        let is_known = self.rates.ttft_s.value().is_some();
+        let prompt_tokens = f64::from(decision.share.prompt_tokens);
+        let kv_tokens = f64::from(decision.share.kv_tokens);
         let serial = self.next_serial;
         let index = self.index(decision.replica)?;
         self.next_serial += 1;
         let replica = &mut self.replicas[index];
         let outlook = replica.outlook(&prior, now);
-        let is_explained =
-            outlook.place_wait_s() + outlook.kv_wait_s(f64::from(decision.share.kv_tokens)) < 0.01;
+        let usual_ttft_s = is_known.then(|| outlook.as_usual(&prior).ttft_s(prompt_tokens, kv_tokens));
+        let is_explained = outlook.has_room(kv_tokens);
         replica.load.begin(serial, decision.share, now);
         Some(Ticket {
             replica: decision.replica,
@@ -160,6 +163,7 @@ impl Fleet {
             model: decision.model,
             prompt_bytes: decision.prompt_bytes,
             probe: replica.breaker.begin(now),
+            usual_ttft_s,
             ahead: is_explained.then_some((outlook.queued_tokens, outlook.slowdown())),
         })
     }
@@ -171,6 +175,7 @@ impl Fleet {
         }
         let Some(replica) = self.replica_of(ticket) else { return };
         replica.load.first_token(ticket.serial);
+        replica.breaker.lives();
         let mut rates = replica.rates;
         learn::first_token(&mut rates, ticket, now);
         replica.rates = rates;
@@ -187,7 +192,7 @@ impl Fleet {
         if let Some(replica) = self.replica_of(&ticket) {
             replica.load.end(ticket.serial, now);
             replica.full_until = match outcome {
-                Outcome::Refused { retry_after } => Some(now + retry_after.unwrap_or(FULL_FOR)),
+                Outcome::Refused { retry_after: None } => Some(now + FULL_FOR),
                 _ => None,
             };
             let before = replica.breaker.fault();
@@ -206,7 +211,7 @@ impl Fleet {
                 let replica = &mut self.replicas[index];
                 let before = replica.breaker.fault();
                 replica.breaker.trip(Fault::Outlier, now);
-                replica.rates.ttft_s = Belief::default();
+                replica.rates.lateness = Belief::default();
                 note_circuit(replica, before, &mut changes);
             }
         }

@@ -165,16 +165,16 @@ impl Breaker {
 
     /// What it lets through now.
     pub fn circuit(&self, now: Instant) -> Circuit {
-        if let Some(opening) = self.open {
-            return match opening.until.max(self.rest_until.unwrap_or_default()) {
-                until if now < until => Circuit::Open(until),
-                _ => Circuit::Probing { busy: opening.probing },
-            };
+        match self.open {
+            Some(opening) if now < opening.until => Circuit::Open(opening.until),
+            Some(opening) => Circuit::Probing { busy: opening.probing },
+            None => Circuit::Closed,
         }
-        match self.rest_until {
-            Some(until) if now < until => Circuit::Open(until),
-            _ => Circuit::Closed,
-        }
+    }
+
+    /// Until when it asked to be left alone, if that is still to come. Such a replica is full, not broken.
+    pub fn rests_until(&self, now: Instant) -> Option<Instant> {
+        self.rest_until.filter(|&until| now < until)
     }
 
     /// Whether a request may go there now.
@@ -214,6 +214,11 @@ impl Breaker {
         }
     }
 
+    /// A token of an answer came: it lives, whatever probes it misses meanwhile.
+    pub fn lives(&mut self) {
+        self.probe_failures_in_a_row = 0;
+    }
+
     /// An active probe reached the replica and it says it is fine: one is enough.
     pub fn probe_succeeded(&mut self) {
         self.probe_failures_in_a_row = 0;
@@ -242,6 +247,7 @@ impl Breaker {
     fn succeed(&mut self, probe: bool, now: Instant) {
         self.recent.add(0.0, now, self.rules.half_life);
         self.failures_in_a_row = 0;
+        self.lives();
         // An answer that began before the circuit opened says nothing about what came after.
         if probe {
             self.close();
@@ -269,7 +275,8 @@ impl Breaker {
 
     fn open_for(&mut self, fault: Fault, cooldown: Duration, now: Instant) {
         let cooldown = cooldown.min(self.rules.cooldown_max);
-        let until = (now + cooldown).max(self.open.map_or(Instant::ZERO, |opening| opening.until));
+        let known = self.open.map_or(Instant::ZERO, |opening| opening.until);
+        let until = (now + cooldown).max(known).max(self.rest_until.unwrap_or_default());
         self.open = Some(Opening { until, cooldown, fault, probing: false });
     }
 
@@ -318,26 +325,23 @@ impl Recent {
     }
 }
 
-/// A replica this many times slower to its first token than the median is an outlier,
+/// A replica whose first tokens come so many times later than the fleet's rates explain, against the median of
+/// the fleet, is an outlier. Unequal GPUs differ by less, and are priced instead.
 const OUTLIER_FACTOR: f64 = 8.0;
-/// if it is also slower than this at all,
-const OUTLIER_TTFT_S: f64 = 2.0;
-/// and if so many replicas have an opinion. No more than one in this many is ever out for it.
+/// No more than one in so many replicas is ever out for it, and none of a smaller fleet.
 const OUTLIER_FLEET_MIN: usize = 3;
+/// What is older says nothing about now.
+const OUTLIER_AGE_MAX: Duration = Duration::from_mins(1);
 
-/// Replicas whose observed time to the first token is far above the fleet's median.
+/// Replicas whose first tokens come far too late, with the work that was ahead of them taken into account.
 pub(crate) fn outliers(replicas: &[Replica], now: Instant) -> impl Iterator<Item = ReplicaId> + use<> {
     let closed = replicas.iter().filter(|r| r.is_serving() && r.breaker().circuit(now) == Circuit::Closed);
-    let mut seen: Vec<_> =
-        closed.filter_map(|r| r.rates().ttft_s.value().map(|ttft| (ttft, r.id()))).collect();
+    let lateness = |replica: &Replica| replica.rates().lateness.recent(OUTLIER_AGE_MAX, now);
+    let mut seen: Vec<_> = closed.filter_map(|r| lateness(r).map(|late| (late, r.id()))).collect();
     seen.sort_by(|a, b| a.0.total_cmp(&b.0));
     let limit = seen.get(seen.len() / 2).map_or(f64::INFINITY, |(median, _)| median * OUTLIER_FACTOR);
-    let most = if seen.len() < OUTLIER_FLEET_MIN { 0 } else { seen.len() / OUTLIER_FLEET_MIN };
-    seen.into_iter()
-        .rev()
-        .take(most)
-        .filter(move |(ttft, _)| *ttft > limit.max(OUTLIER_TTFT_S))
-        .map(|(_, id)| id)
+    let most = seen.len() / OUTLIER_FLEET_MIN;
+    seen.into_iter().rev().take(most).filter(move |(late, _)| *late > limit).map(|(_, id)| id)
 }
 
 #[cfg(test)]

@@ -44,6 +44,8 @@ pub struct Ticket {
     pub(crate) probe: bool,
     /// Prompt tokens ahead of it and the slowdown by decoding, for learning; `None` when it had to wait for more.
     pub(crate) ahead: Option<(f64, f64)>,
+    /// Seconds to the first token that the fleet's rates explain, once it has any.
+    pub(crate) usual_ttft_s: Option<f64>,
 }
 
 impl Ticket {

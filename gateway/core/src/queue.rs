@@ -118,13 +118,12 @@ struct Pool {
     /// Tag of what went out last: the virtual time.
     clock: u64,
     interval_s: Belief,
+    /// When the last one went out, or the first came in.
     last_start: Option<Instant>,
 }
 
 /// Assumed between two starts until two were seen.
 const INTERVAL_S: f64 = 0.5;
-/// Gaps longer than this say that nothing waited, not that starting takes so long.
-const INTERVAL_S_MAX: f64 = 30.0;
 
 impl Queue {
     /// An empty queue.
@@ -165,12 +164,16 @@ impl Queue {
         let pool = self.pools.entry(waiting.model).or_default();
         let key = pool.key(&waiting);
         let place = pool.place(key);
-        if now + place.wait > waiting.deadline {
+        // Only what was seen to go slowly is held against the deadline.
+        if pool.interval_s.value().is_some() && now + place.wait > waiting.deadline {
             return Err(Full::Deadline(place.wait));
         }
         let whole = pool.wait_for(pool.line.len() + 1);
         let displaced = self.make_room(&waiting).ok_or(Full::Bounds(whole))?;
         let pool = self.pools.entry(waiting.model).or_default();
+        if pool.line.is_empty() {
+            pool.last_start = Some(now);
+        }
         pool.tags.insert((waiting.class, waiting.tenant), key.1);
         pool.line.insert(key, waiting);
         self.homes.insert(waiting.id, (waiting.model, key));
@@ -302,8 +305,7 @@ impl Pool {
     fn started(&mut self, key: Key, now: Instant) {
         if let Some(last) = self.last_start.replace(now) {
             // Several at one moment are one opening shared; a floor keeps the mean honest and positive.
-            let gap = now.since(last).as_secs_f64().max(1e-4);
-            self.interval_s.learn(gap.min(INTERVAL_S_MAX), now);
+            self.interval_s.learn(now.since(last).as_secs_f64().max(1e-4), now);
         }
         if !key.0 {
             self.clock = self.clock.max(key.1);

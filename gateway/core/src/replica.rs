@@ -97,6 +97,8 @@ pub struct Rates {
     pub answer_s: Belief,
     /// Seconds to the first token, as observed.
     pub ttft_s: Belief,
+    /// The same as a multiple of what the fleet's rates explain.
+    pub lateness: Belief,
 }
 
 /// One replica.
@@ -118,7 +120,7 @@ pub struct Replica {
     pub(crate) is_leaving: bool,
     /// Configured, for engines that do not say how many requests they run at once.
     pub(crate) running_max: Option<u32>,
-    /// Full by its own word (429) until then.
+    /// Full by its own word (429, and no time named) until then.
     pub(crate) full_until: Option<Instant>,
     pub(crate) load: Load,
     pub(crate) rates: Rates,
@@ -223,6 +225,11 @@ impl Replica {
         self.models.contains(&model)
     }
 
+    /// Whether a prompt of so many tokens is within its context, as far as it says.
+    pub fn fits(&self, prompt_tokens: u32) -> bool {
+        self.load.sample().context_tokens_max.is_none_or(|max| max == 0 || prompt_tokens <= max)
+    }
+
     /// The most requests it runs at once, as it says or as configured.
     pub fn running_max(&self) -> Option<u32> {
         self.load.sample().running_max.filter(|&max| max > 0).or(self.running_max)
@@ -247,7 +254,8 @@ impl Replica {
             waiting_max: self.load.sample().waiting_max,
             kv: self.load.kv_tokens(now),
             cold: ease,
-            is_full: self.full_until.is_some_and(|until| now < until),
+            is_full: self.full_until.is_some_and(|until| now < until)
+                || self.breaker.rests_until(now).is_some(),
         }
     }
 }

@@ -75,7 +75,8 @@ pub enum Verdict {
     Refresh,
     /// Another replica; one unit of the fleet's budget is spent.
     Elsewhere,
-    /// Everybody is full: wait in the gateway's queue.
+    /// Everybody is full: wait in the gateway's queue. Those who refused may be asked again after it, those who
+    /// failed may not.
     Wait,
     /// Ask [`crate::continuation`]; one unit of the fleet's budget is spent.
     Continue,

@@ -205,12 +205,15 @@ impl Router {
         if untried().next().is_none() {
             return Err(if serving().next().is_none() { Refusal::NoReplica } else { Refusal::AllTried });
         }
-        let is_panic = !untried().any(|replica| replica.breaker().admits(now));
         let prior = fleet.prior();
         let prompt_tokens = fleet.prompt_tokens(demand.model, demand.prompt_bytes);
         let answer_tokens = fleet.answer_tokens(demand.answer_tokens_max);
+        // Too long for all: let one of them say so, it knows its limit exactly.
+        let is_too_long = !untried().any(|replica| replica.fits(prompt_tokens));
+        let fitting = || untried().filter(|replica| is_too_long || replica.fits(prompt_tokens));
+        let is_panic = !fitting().any(|replica| replica.breaker().admits(now));
         self.candidates.clear();
-        for replica in untried().filter(|replica| is_panic || replica.breaker().admits(now)) {
+        for replica in fitting().filter(|replica| is_panic || replica.breaker().admits(now)) {
             let outlook = replica.outlook(&prior, now);
             let cached_tokens = cached_tokens(matched(replica.id()), demand.prompt_bytes, prompt_tokens);
             let kv_tokens = f64::from(prompt_tokens - cached_tokens) + f64::from(answer_tokens);

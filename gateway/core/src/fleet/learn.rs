@@ -12,6 +12,9 @@ pub(super) fn first_token(rates: &mut Rates, ticket: &Ticket, now: Instant) {
     const WORK_TOKENS_MIN: f64 = 256.0;
     let ttft = now.since(ticket.began).as_secs_f64();
     rates.ttft_s.learn(ttft, now);
+    if let Some(usual) = ticket.usual_ttft_s {
+        rates.lateness.learn(ttft / usual.max(1e-3), now);
+    }
     let Some((queued_tokens, slowdown)) = ticket.ahead else { return };
     let work = queued_tokens + f64::from(ticket.share.prompt_tokens);
     if work < WORK_TOKENS_MIN {

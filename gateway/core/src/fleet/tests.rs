@@ -198,8 +198,8 @@ fn a_429_makes_it_full_until_a_report_or_an_end() {
     assert!(!is_full(&fleet, at(21)));
 }
 
-#[test]
-fn the_slowest_by_far_is_taken_out_but_never_many() {
+/// Six replicas; the last `slow` of them take a minute where the others take a second.
+fn fleet_with_slow(slow: u32) -> Fleet {
     let mut fleet = Fleet::new(Rules::default());
     for number in 0..6 {
         fleet.apply(joined(&format!("a:{number}"), Source::Config), at(0));
@@ -207,12 +207,26 @@ fn the_slowest_by_far_is_taken_out_but_never_many() {
         fleet.apply(Event::Reported(ReplicaId(number), report), at(0));
         let mut ticket =
             fleet.begin(&Decision { replica: ReplicaId(number), ..decision(10) }, at(0)).unwrap();
-        fleet.first_token(&mut ticket, if number >= 3 { at(60) } else { at(1) });
+        fleet.first_token(&mut ticket, if number >= 6 - slow { at(60) } else { at(1) });
         fleet.end(ticket, GOOD, at(60));
     }
-    fleet.apply(joined("a:6", Source::Config), at(60));
-    let ejected = |fleet: &mut Fleet| fleet.eject_outliers(at(60)).len();
-    assert_eq!(ejected(&mut fleet), 0, "half of the fleet is slow: that is the median");
+    fleet
+}
+
+#[test]
+fn the_one_far_slower_than_the_rest_is_taken_out() {
+    let changes = fleet_with_slow(1).eject_outliers(at(60));
+    assert_eq!(changes, vec![Change::Opened(ReplicaId(5), Fault::Outlier)]);
+}
+
+#[test]
+fn when_many_are_slow_none_is_an_outlier() {
+    assert!(fleet_with_slow(4).eject_outliers(at(60)).is_empty());
+}
+
+#[test]
+fn what_was_slow_long_ago_is_no_outlier_now() {
+    assert!(fleet_with_slow(1).eject_outliers(at(200)).is_empty());
 }
 
 #[test]

@@ -103,11 +103,11 @@ fn the_longer_of_retry_after_and_cooldown_counts_from_the_last_failure() {
 fn a_replica_that_asks_for_a_pause_gets_it_and_is_not_at_fault() {
     let mut breaker = breaker();
     send(&mut breaker, Outcome::Refused { retry_after: Some(Duration::from_secs(2)) }, at(0));
-    assert_eq!(breaker.circuit(at(1)), Circuit::Open(at(2)));
-    assert_eq!(breaker.fault(), None);
-    assert_eq!(breaker.circuit(at(2)), Circuit::Closed);
+    assert_eq!(breaker.rests_until(at(1)), Some(at(2)));
+    assert_eq!(breaker.rests_until(at(2)), None);
+    assert_eq!(breaker.circuit(at(1)), Circuit::Closed);
     send(&mut breaker, Outcome::Refused { retry_after: None }, at(3));
-    assert!(breaker.admits(at(3)));
+    assert_eq!(breaker.rests_until(at(3)), None);
 }
 
 /// U053: N failed probes in a row eject, one that works readmits.
@@ -123,6 +123,17 @@ fn missed_probes_open_it_and_one_success_closes_it() {
     assert!(!breaker.admits(at(5)));
     breaker.probe_succeeded();
     assert_eq!(breaker.circuit(at(5)), Circuit::Closed);
+}
+
+/// A busy replica that misses probes but sends tokens stays in.
+#[test]
+fn tokens_outweigh_missed_probes() {
+    let mut breaker = breaker();
+    for second in 0..20 {
+        breaker.probe_failed(at(second));
+        breaker.lives();
+    }
+    assert!(breaker.admits(at(20)));
 }
 
 #[test]

@@ -120,6 +120,7 @@ fn batch_work_gives_way_when_the_queue_is_full() {
 fn an_impossible_deadline_is_refused_at_once() {
     let list: Vec<_> = (0..10).map(|id| (id, 1, Class::Normal)).collect();
     let mut queue = queue_of(&list);
+    queue.next(MODEL, at(900), |_| true).unwrap();
     let hasty = Waiting { deadline: at(1001), ..waiting(99, 1, Class::Normal) };
     assert!(matches!(queue.push(hasty, at(1000)), Err(Full::Deadline(_))));
 }

@@ -110,6 +110,30 @@ fn nobody_there_nobody_left_and_nobody_free_are_told_apart() {
     assert_eq!(choose(&fleet, Demand { model: ModelKey(9), ..demand(1) }), Err(Refusal::NoReplica));
 }
 
+/// A replica that asked for a pause is full, not broken: one waits for it instead of trying it blindly.
+#[test]
+fn a_replica_at_rest_is_waited_for() {
+    let mut fleet = fleet_of(&[rated(1000.0)]);
+    let (mut router, mut rng) = (Router::default(), rng());
+    let ticket = send(&mut router, &mut fleet, &demand(10), &mut rng).unwrap();
+    fleet.end(ticket, Outcome::Refused { retry_after: Some(Duration::from_secs(2)) }, START);
+    let mut choose =
+        |now| router.choose(&demand(10), &fleet, |_| 0, now, &mut rng).map(|decision| decision.reason);
+    assert_eq!(choose(START), Err(Refusal::Saturated));
+    assert_eq!(choose(START + Duration::from_secs(2)), Ok(Reason::Soonest));
+}
+
+#[test]
+fn a_long_prompt_goes_where_the_context_is_long_enough() {
+    let short = Sample { context_tokens_max: Some(1000), ..rated(9000.0) };
+    let long = Sample { context_tokens_max: Some(8000), ..rated(1000.0) };
+    let winner = |samples: &[Sample]| {
+        Router::default().choose(&demand(2000), &fleet_of(samples), |_| 0, START, &mut rng()).unwrap().replica
+    };
+    assert_eq!(winner(&[short, long]), ReplicaId(1));
+    assert_eq!(winner(&[short]), ReplicaId(0), "it says itself that this is too long");
+}
+
 fn send(router: &mut Router, fleet: &mut Fleet, demand: &Demand<'_>, rng: &mut SmallRng) -> Option<Ticket> {
     let decision = router.choose(demand, fleet, |_| 0, START, rng).ok()?;
     fleet.begin(&decision, START)
