@@ -2,6 +2,9 @@
 
 use serde::Serialize;
 
+use crate::Error;
+pub use crate::kind::TensorKind;
+
 /// Everything the loader, the planner and the doctor need to know before reading a weight.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ModelFacts {
@@ -29,12 +32,14 @@ pub struct ModelFacts {
     pub norm_eps: f32,
     /// Rotary embedding.
     pub rope: Rope,
-    /// Whether the output head is the embedding. `None` where config says nothing: the family's default.
-    pub tied_embeddings: Option<bool>,
+    /// Whether the output head is the embedding: what the file says, else the family's default.
+    pub tied_embeddings: bool,
     /// Positions a local-attention layer looks back over; `None` for full attention everywhere.
     pub sliding_window: Option<u32>,
     /// Which layers are local, one a layer; empty when all are alike.
     pub local_layers: Vec<bool>,
+    /// Which layers turn nothing (SmolLM3), one a layer; empty when all have a rotary embedding.
+    pub unrotated_layers: Vec<bool>,
     /// tanh cap on attention scores.
     pub attention_softcap: Option<f32>,
     /// tanh cap on final logits.
@@ -43,7 +48,7 @@ pub struct ModelFacts {
     pub attention_scale: Option<f32>,
     /// Mixture of experts.
     pub experts: Option<Experts>,
-    /// Tokens that end an answer (union over config and generation_config).
+    /// Tokens that end an answer (union over `config.json` and `generation_config.json`).
     pub eos_tokens: Vec<u32>,
     /// Token a prompt begins with, where the tokenizer adds one.
     pub bos_token: Option<u32>,
@@ -81,6 +86,121 @@ pub enum Architecture {
     Phi3,
 }
 
+impl Architecture {
+    /// As people write them, for messages.
+    pub const NAMES: &str =
+        "Llama, SmolLM3, Mistral, Mixtral, Qwen2, Qwen3, Qwen3-MoE, Gemma 2, Gemma 3 and Phi-3";
+
+    /// Gemma's norms multiply by one plus the weight, as Hugging Face stores it. (GGUF stores the sum.)
+    pub fn norms_add_one(self) -> bool {
+        matches!(self, Self::Gemma2 | Self::Gemma3)
+    }
+
+    /// Whether norms of Q and K come before the rotary embedding.
+    pub fn has_head_norms(self) -> bool {
+        matches!(self, Self::Qwen3 | Self::Qwen3Moe | Self::Gemma3)
+    }
+
+    /// Whether the output head is the embedding where a config does not say.
+    pub fn ties_by_default(self) -> bool {
+        matches!(self, Self::Gemma2 | Self::Gemma3 | Self::SmolLm3)
+    }
+}
+
+impl ModelFacts {
+    /// Refuses sizes that no model has, so that nobody after us divides by zero or overflows.
+    ///
+    /// # Errors
+    ///
+    /// Names the size at fault.
+    pub fn check(&self) -> Result<(), Error> {
+        const LIMIT: u32 = 1 << 24;
+        const LAYERS_MAX: u32 = 4096;
+        if self.layers == 0 || self.layers > LAYERS_MAX {
+            return Err(Error::refused(format!("layers is {}, outside 1 to {LAYERS_MAX}", self.layers)));
+        }
+        let sizes = [
+            ("hidden_size", self.hidden_size),
+            ("intermediate_size", self.intermediate_size),
+            ("attention heads", self.heads),
+            ("key/value heads", self.kv_heads),
+            ("head_dim", self.head_dim),
+            ("vocab_size", self.vocab_size),
+        ];
+        if let Some((name, size)) = sizes.iter().find(|(_, size)| *size == 0 || *size > LIMIT) {
+            return Err(Error::refused(format!("{name} is {size}, outside 1 to {LIMIT}")));
+        }
+        if !self.heads.is_multiple_of(self.kv_heads) {
+            let reason =
+                format!("{} attention heads cannot share {} key/value heads", self.heads, self.kv_heads);
+            return Err(Error::refused(reason));
+        }
+        if !self.rope.dim.is_multiple_of(2) || self.rope.dim > self.head_dim {
+            let reason =
+                format!("{} of a head's {} dimensions turn: not an even part", self.rope.dim, self.head_dim);
+            return Err(Error::refused(reason));
+        }
+        self.rope.check()?;
+        if !(self.norm_eps > 0.0 && self.norm_eps < 1.0) {
+            return Err(Error::refused(format!("the epsilon of the norms is {}", self.norm_eps)));
+        }
+        match self.experts {
+            Some(Experts { count, active, .. }) if active == 0 || active > count || count > 4096 => {
+                Err(Error::refused(format!("{active} of {count} experts are used for a token")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Rope {
+    /// Refuses bases, factors and lists of factors that arithmetic can't use.
+    fn check(&self) -> Result<(), Error> {
+        if !(self.theta.is_finite() && self.theta > 1.0) {
+            return Err(Error::refused(format!("the rotary base is {}", self.theta)));
+        }
+        let sane = |factor: f32| factor.is_finite() && factor > 0.0;
+        let fine = match &self.scaling {
+            RopeScaling::None => true,
+            RopeScaling::Linear { factor } => sane(*factor),
+            RopeScaling::Dynamic { factor, original_context } => sane(*factor) && *original_context > 0,
+            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
+                sane(*factor)
+                    && sane(*low_freq_factor)
+                    && low_freq_factor < high_freq_factor
+                    && *original_context > 0
+            }
+            RopeScaling::Yarn { factor, beta_fast, beta_slow, attention_factor, original_context } => {
+                [*factor, *beta_fast, *beta_slow, *attention_factor].into_iter().all(sane)
+                    && *original_context > 0
+            }
+            RopeScaling::Long { short, long, attention_factor, original_context } => {
+                let complete = |list: &[f32]| list.is_empty() || list.len() == self.dim as usize / 2;
+                sane(*attention_factor)
+                    && *original_context > 0
+                    && [short, long]
+                        .into_iter()
+                        .all(|list| complete(list) && list.iter().all(|&factor| sane(factor)))
+            }
+        };
+        if fine {
+            Ok(())
+        } else {
+            Err(Error::refused(format!("RoPE scaling is impossible: {:?}", self.scaling)))
+        }
+    }
+}
+
+/// YaRN's factor on attention where the file gives none.
+pub fn attention_factor_of_yarn(factor: f32) -> f32 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * factor.ln() + 1.0 }
+}
+
+/// Phi's factor on attention where the file gives none: `factor` is how far the context was stretched.
+pub fn attention_factor_of_long(factor: f32, original_context: u32) -> f32 {
+    if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (original_context as f32).ln()).sqrt() }
+}
+
 /// Rotary position embedding.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Rope {
@@ -90,7 +210,7 @@ pub struct Rope {
     pub local_theta: Option<f32>,
     /// Dimensions of a head that turn; the rest pass (partial rotary).
     pub dim: u32,
-    /// Stretching beyond the original context.
+    /// Stretching beyond the original context. Local layers are never stretched.
     pub scaling: RopeScaling,
 }
 
@@ -107,7 +227,8 @@ pub enum RopeScaling {
     Llama3 { factor: f32, low_freq_factor: f32, high_freq_factor: f32, original_context: u32 },
     /// YaRN. `attention_factor` is already resolved.
     Yarn { factor: f32, beta_fast: f32, beta_slow: f32, attention_factor: f32, original_context: u32 },
-    /// Phi's long and short factors, one a frequency.
+    /// Divisors, one a frequency (`dim / 2`): `short` up to the original context, `long` beyond it. GGUF
+    /// keeps them in tensors (Llama 3's bands too, as equal lists): empty until those are read.
     Long { short: Vec<f32>, long: Vec<f32>, attention_factor: f32, original_context: u32 },
 }
 
@@ -120,51 +241,6 @@ pub struct Experts {
     pub active: u32,
     /// Whether the chosen experts' weights are normalised to sum 1.
     pub normalised: bool,
-}
-
-/// How a tensor's elements are stored.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-#[allow(non_camel_case_types, reason = "GGUF's own names")]
-pub enum TensorKind {
-    F32,
-    F16,
-    BF16,
-    Q4_0,
-    Q4_1,
-    Q5_0,
-    Q5_1,
-    Q8_0,
-    Q2_K,
-    Q3_K,
-    Q4_K,
-    Q5_K,
-    Q6_K,
-}
-
-impl TensorKind {
-    /// Elements a block holds and bytes it takes.
-    pub fn block(self) -> (usize, usize) {
-        match self {
-            Self::F32 => (1, 4),
-            Self::F16 | Self::BF16 => (1, 2),
-            Self::Q4_0 => (32, 18),
-            Self::Q4_1 => (32, 20),
-            Self::Q5_0 => (32, 22),
-            Self::Q5_1 => (32, 24),
-            Self::Q8_0 => (32, 34),
-            Self::Q2_K => (256, 84),
-            Self::Q3_K => (256, 110),
-            Self::Q4_K => (256, 144),
-            Self::Q5_K => (256, 176),
-            Self::Q6_K => (256, 210),
-        }
-    }
-
-    /// Bytes of `elements` in a row of whole blocks.
-    pub fn bytes(self, elements: u64) -> u64 {
-        let (per, bytes) = self.block();
-        elements / per as u64 * bytes as u64
-    }
 }
 
 /// Where one tensor lies.
