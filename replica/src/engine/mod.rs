@@ -1,3 +1,16 @@
-//! The step loop and what it is told.
+//! The engine: one OS thread that owns the scheduler and runs its steps on every rank.
+//!
+//! [`start`] loads, warms up and gives a [`Handle`]; nobody else sees a scheduler, and no lock is held around it.
 
+mod answers;
+pub mod clock;
 pub mod command;
+mod handle;
+mod kv_cache;
+mod start;
+mod stats;
+mod steps;
+
+pub use handle::{Handle, Refusal};
+pub use start::{Options, Source, StartError, Started, start};
+pub use stats::{STEP_ROWS_BOUNDS, Snapshot};
