@@ -124,7 +124,9 @@ impl Checkpoint {
             floats::read(view.kind, &stored).ok_or_else(|| Error::at(name, "is a matrix, not a vector"))?;
         let from_hugging_face = matches!(self.tokenizer, TokenizerSource::Json { .. });
         if from_hugging_face && self.facts.architecture.norms_add_one() && name.ends_with("norm.weight") {
-            numbers.iter_mut().for_each(|number| *number += 1.0);
+            for number in &mut numbers {
+                *number += 1.0;
+            }
         }
         Ok(numbers)
     }
@@ -150,11 +152,15 @@ fn open_folder(folder: &Path) -> Result<Parts, Error> {
     }
     let fail = |error: std::io::Error| Error::refused(error.to_string()).in_file(folder.display());
     let entries = std::fs::read_dir(folder).map_err(fail)?.filter_map(Result::ok).map(|entry| entry.path());
-    let mut files: Vec<_> = entries.filter(|path| path.extension().is_some_and(|end| end == "gguf")).collect();
+    let mut files: Vec<_> =
+        entries.filter(|path| path.extension().is_some_and(|end| end == "gguf")).collect();
     files.sort_unstable();
     match files.as_slice() {
         [one] => gguf::open(one),
-        [] => Err(Error::refused("the folder has neither config.json nor a GGUF file").in_file(folder.display())),
+        [] => {
+            Err(Error::refused("the folder has neither config.json nor a GGUF file")
+                .in_file(folder.display()))
+        }
         many => {
             let reason = format!("the folder has {} GGUF files; name the one to serve", many.len());
             Err(Error::refused(reason).in_file(folder.display()))
@@ -171,5 +177,8 @@ fn warnings(inventory: &Inventory) -> Vec<String> {
     }
     let named = extra.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = if extra.len() > NAMED { format!(" and {} more", extra.len() - NAMED) } else { String::new() };
-    vec![format!("{} tensors of the checkpoint are not part of the model and are ignored: {named}{more}", extra.len())]
+    vec![format!(
+        "{} tensors of the checkpoint are not part of the model and are ignored: {named}{more}",
+        extra.len()
+    )]
 }

@@ -56,13 +56,16 @@ impl Shards {
         const INDEX: &str = "model.safetensors.index.json";
         let index = match read(folder, INDEX, hash)? {
             None => None,
-            Some(bytes) => Some(Index::parse(&bytes).map_err(|error| error.in_file(folder.join(INDEX).display()))?),
+            Some(bytes) => {
+                Some(Index::parse(&bytes).map_err(|error| error.in_file(folder.join(INDEX).display()))?)
+            }
         };
         let names = index.as_ref().map_or_else(|| only_file(folder), |index| Ok(index.files.clone()))?;
         let mut shards = Self { files: Vec::new(), tensors: Vec::new(), unread: Vec::new() };
         for (position, name) in names.iter().enumerate() {
             let file = Mapped::open(&folder.join(name))?;
-            let header = Header::parse(file.bytes(), file.len(), position).map_err(|error| file.name(error))?;
+            let header =
+                Header::parse(file.bytes(), file.len(), position).map_err(|error| file.name(error))?;
             hash.update(&file.bytes()[..header.header_bytes as usize]);
             shards.tensors.extend(header.tensors);
             shards.unread.extend(header.unread);
@@ -108,7 +111,8 @@ fn required(folder: &Path, name: &str, bytes: Option<Vec<u8>>) -> Result<Vec<u8>
 
 fn json(folder: &Path, name: &str, bytes: &[u8]) -> Result<Value, Error> {
     let path: PathBuf = folder.join(name);
-    serde_json::from_slice(bytes).map_err(|error| Error::refused(format!("not JSON: {error}")).in_file(path.display()))
+    serde_json::from_slice(bytes)
+        .map_err(|error| Error::refused(format!("not JSON: {error}")).in_file(path.display()))
 }
 
 fn optional_json(folder: &Path, name: &str, bytes: Option<Vec<u8>>) -> Result<Option<Value>, Error> {
@@ -118,7 +122,8 @@ fn optional_json(folder: &Path, name: &str, bytes: Option<Vec<u8>>) -> Result<Op
 fn defaults(folder: &Path, generation: Option<Value>) -> Result<GenerationDefaults, Error> {
     let Some(generation) = generation else { return Ok(GenerationDefaults::default()) };
     let path = folder.join("generation_config.json");
-    serde_json::from_value(generation).map_err(|error| Error::refused(error.to_string()).in_file(path.display()))
+    serde_json::from_value(generation)
+        .map_err(|error| Error::refused(error.to_string()).in_file(path.display()))
 }
 
 /// A file of its own wins; else the tokenizer's config, where several templates have names.

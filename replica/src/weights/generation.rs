@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// From generation_config.json; a request's own values win.
+/// From `generation_config.json`; a request's own values win.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Deserialize)]
 pub struct GenerationDefaults {
     /// Temperature.
