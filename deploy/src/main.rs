@@ -4,6 +4,7 @@ mod fleet;
 mod http;
 mod machine;
 mod model;
+mod plan;
 mod up;
 
 use std::process::ExitCode;
@@ -24,6 +25,8 @@ enum Command {
     Up(up::Args),
     /// Fetch, list and describe models.
     Model(model::Args),
+    /// Say how many cards a model needs, in which layout, how fast and at what cost.
+    Plan(plan::Args),
     /// List, add, drain, remove and watch the replicas of a running gateway.
     Fleet(fleet::Args),
     /// Run a program that ends when its parent does (used by `up` for its children).
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Up(args) => up::run(args),
         Command::Model(args) => model::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Fleet(args) => fleet::run(&args),
         Command::Leash(args) => up::leash::run(&args),
     };
