@@ -25,6 +25,8 @@ pub fn install(environment: &mut Environment<'static>) {
     environment.add_function("strftime_now", |format: &str| clock::strftime(format, clock::now()));
     environment.add_filter("tojson", tojson);
     environment.add_filter("string", |value: &Value| shown(value));
+    environment.add_filter("trim", trim);
+    environment.add_test("iterable", is_iterable);
 }
 
 fn raise_exception(message: &str) -> Result<Value, Error> {
@@ -41,6 +43,23 @@ fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
     options.assert_all_used()?;
     let style = json::Style { ensure_ascii, indent, separators, sorted };
     json::dumps(value, &style).map(Value::from_safe_string)
+}
+
+/// Of anything's text, as in Python.
+#[expect(clippy::needless_pass_by_value, reason = "an argument of a filter is its own")]
+fn trim(value: &Value, marks: Option<String>) -> String {
+    let text = shown(value);
+    match marks {
+        None => text.trim().to_owned(),
+        Some(marks) => text.trim_matches(|letter| marks.contains(letter)).to_owned(),
+    }
+}
+
+/// Python cannot walk through `None`, and templates tell contents apart by that.
+fn is_iterable(value: &Value) -> bool {
+    let kinds =
+        [ValueKind::Seq, ValueKind::Map, ValueKind::String, ValueKind::Iterable, ValueKind::Undefined];
+    kinds.contains(&value.kind())
 }
 
 /// What `{{ }}` writes: Python's `str`.
