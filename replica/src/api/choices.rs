@@ -1,0 +1,152 @@
+//! All choices of one request as one source of deltas, and the request's place in the books.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use tokio::sync::mpsc;
+
+use super::answer::{Answer, Delta, Start};
+use super::app::App;
+use super::plan::Plan;
+use super::served::Served;
+use super::stop::StopStrings;
+use super::usage::Usage;
+use crate::engine::Refusal;
+use crate::engine::command::Event;
+use crate::error::Error;
+
+/// What the log and the engine know a request by.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// The client's id for it, or ours.
+    pub request_id: String,
+    /// When it came, for people.
+    pub arrival: Instant,
+    /// When it came, for the engine.
+    pub arrived: shared::time::Instant,
+    /// When it is worth nothing any more.
+    pub deadline: Option<shared::time::Instant>,
+}
+
+/// The choices; dropping them aborts what still runs.
+#[derive(Debug)]
+pub struct Choices {
+    answers: Vec<Answer>,
+    /// Where the next look begins, so that no choice starves another.
+    next: usize,
+    running: usize,
+    record: Record,
+}
+
+/// Counts and logs the request once, when it ends.
+#[derive(Debug)]
+struct Record {
+    app: Arc<App>,
+    origin: Origin,
+    outcome: &'static str,
+}
+
+impl Choices {
+    /// Hands all sequences to the engine, or none.
+    pub fn start(plan: &Plan, origin: Origin, app: &Arc<App>, served: &Arc<Served>) -> Result<Self, Error> {
+        app.metrics.in_flight.inc();
+        let mut record = Record { app: app.clone(), origin, outcome: "refused" };
+        let answers = (0..plan.choices()).map(|index| start_one(plan, index, &record, served));
+        let answers = answers.collect::<Result<Vec<_>, _>>()?;
+        record.outcome = "aborted";
+        app.metrics
+            .count_params(plan.options.n as usize, plan.answer_tokens_max.iter().copied().max().unwrap_or(0));
+        Ok(Self { running: answers.len(), answers, next: 0, record })
+    }
+
+    /// The next delta of any choice, with the choice's index; `None` when all have ended.
+    pub fn poll_delta(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<(usize, Delta), Error>>> {
+        if self.running == 0 {
+            return Poll::Ready(None);
+        }
+        for step in 0..self.answers.len() {
+            let index = (self.next + step) % self.answers.len();
+            match self.answers[index].poll_delta(context) {
+                Poll::Ready(Some(Ok(delta))) => {
+                    self.next = index + 1;
+                    self.note_end(&delta);
+                    return Poll::Ready(Some(Ok((index, delta))));
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    self.running = 0;
+                    self.record.outcome = "failed";
+                    return Poll::Ready(Some(Err(error)));
+                }
+                Poll::Ready(None) | Poll::Pending => {}
+            }
+        }
+        Poll::Pending
+    }
+
+    /// As [`Self::poll_delta`], to await.
+    pub async fn delta(&mut self) -> Option<Result<(usize, Delta), Error>> {
+        poll_fn(|context| self.poll_delta(context)).await
+    }
+
+    /// What has been used so far.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            prompt_tokens: self.answers.iter().map(Answer::prompt_tokens).sum(),
+            cached_tokens: self.answers.iter().map(Answer::cached_tokens).sum(),
+            answer_tokens: self.answers.iter().map(Answer::answer_tokens).sum(),
+        }
+    }
+
+    /// Queue and prefill time of the first choice that has run, for `Server-Timing`.
+    pub fn server_timing(&self) -> Option<String> {
+        let timing = self.answers.iter().find_map(Answer::timing)?;
+        let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
+        Some(format!("replica_queue;dur={:.1}, prefill;dur={:.1}", ms(timing.queue), ms(timing.prefill)))
+    }
+
+    fn note_end(&mut self, delta: &Delta) {
+        self.running -= usize::from(delta.finish.is_some());
+        if self.running == 0 {
+            self.record.outcome = "completed";
+            let usage = self.usage();
+            tracing::info!(
+                request_id = self.record.origin.request_id,
+                prompt_tokens = usage.prompt_tokens,
+                cached_tokens = usage.cached_tokens,
+                answer_tokens = usage.answer_tokens,
+                "answered"
+            );
+        }
+    }
+}
+
+fn start_one(plan: &Plan, index: usize, record: &Record, served: &Arc<Served>) -> Result<Answer, Error> {
+    let id = record.app.next_sequence();
+    let Origin { arrival, arrived, deadline, .. } = record.origin;
+    let request = plan.request(index, id, arrived, deadline);
+    let prompt_tokens = (request.tokens.len() as u32).saturating_sub(request.answered);
+    // Room for all it can ever carry, so that the engine never waits for a slow client.
+    let (sender, events) = mpsc::channel::<Event>(request.answer_tokens_max as usize + 4);
+    served.engine.submit(request, sender).map_err(|refusal| match refusal {
+        Refusal::Full => Error::queue_full(record.app.queue_wait(served)),
+        Refusal::Draining => Error::unavailable("draining"),
+        Refusal::Ended => Error::unavailable("ending"),
+    })?;
+    let counts_prompt = index % plan.options.n as usize == 0;
+    let echo = plan.echo().then(|| plan.echo_of(index, &served.tokenizer));
+    let start = Start { id, events, arrival, prompt_tokens, counts_prompt, echo };
+    let stops = StopStrings::new(plan.options.stop_strings.clone(), plan.options.include_stop);
+    Ok(Answer::new(start, stops, plan.options.skip_special, served.clone(), record.app.metrics.clone()))
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.app.metrics.in_flight.dec();
+        self.app.metrics.count_request(self.outcome);
+        if self.outcome == "aborted" {
+            tracing::info!(request_id = self.origin.request_id, "client closed the request");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Token counts of one request.
+
+use serde::Serialize;
+use serde::ser::SerializeStruct;
+
+/// Tokens over all prompts and choices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Of all prompts, each once.
+    pub prompt_tokens: u32,
+    /// Of those, found in the cache.
+    pub cached_tokens: u32,
+    /// Of all choices.
+    pub answer_tokens: u32,
+}
+
+impl Serialize for Usage {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Details {
+            cached_tokens: u32,
+        }
+        let mut usage = serializer.serialize_struct("Usage", 4)?;
+        usage.serialize_field("prompt_tokens", &self.prompt_tokens)?;
+        usage.serialize_field("total_tokens", &(self.prompt_tokens + self.answer_tokens))?;
+        usage.serialize_field("completion_tokens", &self.answer_tokens)?;
+        usage.serialize_field("prompt_tokens_details", &Details { cached_tokens: self.cached_tokens })?;
+        usage.end()
+    }
+}
