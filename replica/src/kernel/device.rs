@@ -53,6 +53,18 @@ impl Device {
         }
     }
 
+    /// Calls `job` for each of `0..count` on the threads of the host that compute here, in any order.
+    pub fn each_on_host(&self, count: usize, job: impl Fn(usize) + Sync) -> Result<()> {
+        match self {
+            Self::Cpu(cpu) => cpu.each(count, job),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(_) => {
+                (0..count).for_each(job);
+                Ok(())
+            }
+        }
+    }
+
     /// Fresh rows; they hold anything.
     pub fn rows(&self, count: usize, width: usize) -> Result<Rows> {
         match self {

@@ -1,15 +1,13 @@
 //! Activations as integers, for products with quantised weights.
 //!
-//! A block of 32 neighbours shares one scale and takes 16 bits a value, so that what is lost (half of
-//! 1/32512 of the block's largest value) is far below what the weights' own rounding lost. The two bytes lie
-//! apart: byte products are what machines are good at.
+//! A block of 32 neighbours shares one scale and keeps 16 bits a value, so that what is lost (at most half of
+//! 1/32767 of the block's largest value) is far below what the weights' own rounding lost.
 
 use super::simd::{Kernel, LANES, Simd};
 
 /// Inputs that share a scale.
 pub const BLOCK: usize = 32;
-/// The largest magnitude: its upper byte, rounded, is 127.
-const LARGEST: f32 = 127.0 * 256.0;
+const LARGEST: f32 = 32767.0;
 /// Blocks of nothing larger than this are zero; the inverse of their scale would be infinite.
 const SMALLEST: f32 = 1e-30;
 
@@ -17,10 +15,7 @@ const SMALLEST: f32 = 1e-30;
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(32))]
 pub struct Activations {
-    /// Upper bytes, signed: a value is `256 · upper + lower`.
-    pub upper: [u8; BLOCK],
-    /// Lower bytes, signed.
-    pub lower: [u8; BLOCK],
+    pub values: [i16; BLOCK],
     /// What a value is multiplied with.
     pub scale: f32,
     /// Minus the sum of the values: of the first half, the second, both.
@@ -32,44 +27,45 @@ pub struct Activations {
 impl Activations {
     /// All zeros.
     pub const ZERO: Self = Self {
-        upper: [0; BLOCK],
-        lower: [0; BLOCK],
+        values: [0; BLOCK],
         scale: 0.0,
         minus_sums: [0; 3],
         scaled_sums: [0.0; 3],
     };
 }
 
-/// Converts one block. A value that is not finite makes the scale not a number, so that it stays visible.
-pub struct Quantize<'a> {
-    pub from: &'a [f32; BLOCK],
-    pub to: &'a mut Activations,
+/// Converts a row of whole blocks; block `i` goes to `to(i)`. A value that is not finite makes its block's scale
+/// not a number, so that it stays visible.
+pub struct Quantize<'a, T> {
+    pub from: &'a [f32],
+    pub to: T,
 }
 
-impl Kernel for Quantize<'_> {
+impl<'a, T: Fn(usize) -> &'a mut Activations> Kernel for Quantize<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        quantize(simd, self.from, self.to);
+        for (index, block) in self.from.as_chunks::<BLOCK>().0.iter().enumerate() {
+            quantize(simd, block, (self.to)(index));
+        }
     }
 }
 
 #[inline(always)]
-pub fn quantize<S: Simd>(simd: S, from: &[f32; BLOCK], to: &mut Activations) {
+fn quantize<S: Simd>(simd: S, from: &[f32; BLOCK], to: &mut Activations) {
     let (halves, _) = from.as_chunks::<LANES>();
     let halves = [simd.load(&halves[0]), simd.load(&halves[1])];
     let zero = simd.splat(0.0);
-    let magnitude = |half| simd.max(half, simd.sub(zero, half));
-    let largest = simd.largest(simd.max(magnitude(halves[0]), magnitude(halves[1])));
+    let [first, second] = halves;
+    let magnitudes = [simd.max(first, simd.sub(zero, first)), simd.max(second, simd.sub(zero, second))];
+    let largest = simd.largest(simd.max(magnitudes[0], magnitudes[1]));
     // Zero for finite values, else not a number; magnitudes alone may hide one in their maximum.
-    let fault = simd.sum(simd.mul(simd.add(halves[0], halves[1]), zero));
+    let fault = simd.sum(simd.mul(simd.add(first, second), zero));
     let inverse = if largest > SMALLEST { LARGEST / largest } else { 0.0 };
     to.scale = largest / LARGEST + fault;
-    let (uppers, _) = to.upper.as_chunks_mut::<LANES>();
-    let (lowers, _) = to.lower.as_chunks_mut::<LANES>();
+    let (to_values, _) = to.values.as_chunks_mut::<LANES>();
     for half in 0..2 {
         let values = simd.round(simd.mul(halves[half], simd.splat(inverse)));
-        simd.int_store_u8(simd.shr(simd.int_add(values, simd.int_splat(128)), 8), &mut uppers[half]);
-        simd.int_store_u8(values, &mut lowers[half]);
+        simd.int_store_i16(values, &mut to_values[half]);
         // Wraps only where a fault made the values meaningless.
         to.minus_sums[half] = simd.int_sum(values).wrapping_neg();
     }
@@ -80,14 +76,21 @@ pub fn quantize<S: Simd>(simd: S, from: &[f32; BLOCK], to: &mut Activations) {
 #[cfg(test)]
 mod tests {
     use super::super::simd::Isa;
+    use super::super::slots::Slots;
     use super::*;
+
+    fn quantized(isa: Isa, from: &[f32; BLOCK]) -> Activations {
+        let mut to = [Activations::ZERO];
+        let blocks = Slots::of(&mut to, 1);
+        isa.run(Quantize { from, to: |block| &mut blocks.slot(block)[0] });
+        to[0]
+    }
 
     fn check(from: [f32; BLOCK]) {
         for isa in Isa::all() {
-            let mut to = Activations::ZERO;
-            isa.run(Quantize { from: &from, to: &mut to });
+            let to = quantized(isa, &from);
             let largest = from.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
-            let value = |at: usize| 256 * i32::from(to.upper[at] as i8) + i32::from(to.lower[at] as i8);
+            let value = |at: usize| i32::from(to.values[at]);
             for (at, wanted) in from.iter().enumerate() {
                 let error = (value(at) as f32 * to.scale - wanted).abs();
                 assert!(error <= largest / LARGEST * 0.51, "{}: {error} at {at}", isa.name());
@@ -111,8 +114,7 @@ mod tests {
             for (at, bad) in [(0, f32::NAN), (17, f32::INFINITY), (31, f32::NEG_INFINITY)] {
                 let mut from = [1.0; BLOCK];
                 from[at] = bad;
-                let mut to = Activations::ZERO;
-                isa.run(Quantize { from: &from, to: &mut to });
+                let to = quantized(isa, &from);
                 assert!(to.scale.is_nan(), "{}: {bad}", isa.name());
             }
         }

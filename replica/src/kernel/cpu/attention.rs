@@ -257,50 +257,61 @@ fn softmax<S: Simd>(
     running: &mut Running,
     sums: &mut [f32],
 ) {
-    let load = |scores: &[f32; KEYS]| {
-        let (halves, _) = scores.as_chunks::<LANES>();
-        [simd.load(&halves[0]), simd.load(&halves[1])]
-    };
-    let store = |halves: [S::F; 2], scores: &mut [f32; KEYS]| {
-        let (to, _) = scores.as_chunks_mut::<LANES>();
-        simd.store(halves[0], &mut to[0]);
-        simd.store(halves[1], &mut to[1]);
-    };
     if let Some(cap) = softcap {
-        let capped = |half| simd.mul(math::tanh(simd, simd.mul(half, simd.splat(1.0 / cap))), simd.splat(cap));
-        let [first, second] = load(scores);
-        store([capped(first), capped(second)], scores);
+        let [first, second] = load(simd, scores);
+        store(simd, [capped(simd, first, cap), capped(simd, second, cap)], scores);
     }
     let whole = valid.len() == KEYS;
     if !whole {
         outside(scores, valid).for_each(|score| *score = f32::NEG_INFINITY);
     }
-    let [first, second] = load(scores);
+    let [first, second] = load(simd, scores);
     let largest = simd.largest(simd.max(first, second)).max(running.largest);
-    let weight = |half| math::exp(simd, simd.sub(half, simd.splat(largest)));
-    store([weight(first), weight(second)], scores);
+    let reference = simd.splat(largest);
+    let mut weights = [math::exp(simd, simd.sub(first, reference)), math::exp(simd, simd.sub(second, reference))];
+    store(simd, weights, scores);
     if !whole {
         outside(scores, valid).for_each(|score| *score = 0.0);
+        weights = load(simd, scores);
     }
-    let [first, second] = load(scores);
-    let total = simd.sum(simd.add(first, second));
     if largest > running.largest {
-        let shrink = if running.total == 0.0 { 0.0 } else { exp_one(simd, running.largest - largest) };
-        running.total *= shrink;
+        shrink(simd, running, largest, sums);
+    }
+    running.total += simd.sum(simd.add(weights[0], weights[1]));
+}
+
+/// What was gathered so far, relative to a new maximum.
+#[inline(always)]
+fn shrink<S: Simd>(simd: S, running: &mut Running, largest: f32, sums: &mut [f32]) {
+    if running.total != 0.0 {
+        let mut lanes = [0.0; LANES];
+        let factor = math::exp(simd, simd.splat(running.largest - largest));
+        simd.store(factor, &mut lanes);
+        running.total *= lanes[0];
         for lanes in sums.as_chunks_mut::<LANES>().0 {
-            let shrunk = simd.mul(simd.load(lanes), simd.splat(shrink));
+            let shrunk = simd.mul(simd.load(lanes), factor);
             simd.store(shrunk, lanes);
         }
-        running.largest = largest;
     }
-    running.total += total;
+    running.largest = largest;
 }
 
 #[inline(always)]
-fn exp_one<S: Simd>(simd: S, x: f32) -> f32 {
-    let mut lanes = [0.0; LANES];
-    simd.store(math::exp(simd, simd.splat(x)), &mut lanes);
-    lanes[0]
+fn capped<S: Simd>(simd: S, scores: S::F, cap: f32) -> S::F {
+    simd.mul(math::tanh(simd, simd.mul(scores, simd.splat(1.0 / cap))), simd.splat(cap))
+}
+
+#[inline(always)]
+fn load<S: Simd>(simd: S, scores: &[f32; KEYS]) -> [S::F; 2] {
+    let (halves, _) = scores.as_chunks::<LANES>();
+    [simd.load(&halves[0]), simd.load(&halves[1])]
+}
+
+#[inline(always)]
+fn store<S: Simd>(simd: S, halves: [S::F; 2], scores: &mut [f32; KEYS]) {
+    let (to, _) = scores.as_chunks_mut::<LANES>();
+    simd.store(halves[0], &mut to[0]);
+    simd.store(halves[1], &mut to[1]);
 }
 
 fn outside<'a>(scores: &'a mut [f32; KEYS], valid: &Range<usize>) -> impl Iterator<Item = &'a mut f32> {

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::activations::{Activations, BLOCK};
+use super::activations::{Activations, BLOCK, Quantize};
 use super::buffer::Buffer;
 use super::panel::Layout;
 use super::product_quant::ROWS_MAX;
@@ -116,9 +116,8 @@ impl Cpu {
         let blocks = Slots::of(integers, 1);
         self.shared.pool.each(count, Self::grain(x.width()), |part| {
             for row in part {
-                for (block, from) in x.row(row).as_chunks::<BLOCK>().0.iter().enumerate() {
-                    self.shared.isa.run(super::activations::Quantize { from, to: &mut blocks.slot(block * count + row)[0] });
-                }
+                let to = |block: usize| &mut blocks.slot(block * count + row)[0];
+                self.shared.isa.run(Quantize { from: x.row(row), to });
             }
         })
     }
@@ -171,9 +170,9 @@ fn dense(isa: Isa, stack: &Stack, panels: Range<usize>, x: &Rows, rows: Range<us
         let sums = &mut sums[..together * rows.len()];
         let bytes = &stack.data[first * stride..][..together * stride];
         product_dense::Product { layout: stack.layout, panels: bytes, x, sums }.run(isa);
-        for (row, sums) in rows.clone().zip(sums.chunks_exact(together)) {
-            for (of_pair, sums) in sums.iter().enumerate() {
-                write_lanes(stack, first + of_pair, sums, row, y);
+        for (panel, sums) in sums.chunks_exact(rows.len()).enumerate() {
+            for (row, sums) in rows.clone().zip(sums) {
+                write_lanes(stack, first + panel, sums, row, y);
             }
         }
     }

@@ -26,6 +26,7 @@ pub use self::matrix::Matrix;
 pub use self::simd::Isa;
 use self::arena::Arena;
 use self::pool::Pool;
+use super::Result;
 
 
 /// Threads, arena and instructions. Clones share them; verbs of clones on several threads take turns.
@@ -49,6 +50,10 @@ impl Cpu {
     pub(super) fn describe(&self) -> String {
         let threads = self.shared.pool.threads();
         format!("cpu, {threads} thread{}, {}", if threads == 1 { "" } else { "s" }, self.shared.isa.name())
+    }
+
+    pub(super) fn each(&self, count: usize, job: impl Fn(usize) + Sync) -> Result<()> {
+        self.shared.pool.each(count, 1, |range| range.for_each(&job))
     }
 
     pub(super) fn rows(&self, count: usize, width: usize) -> Rows {

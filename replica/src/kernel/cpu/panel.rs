@@ -1,20 +1,21 @@
 //! How weights lie in memory: panels of 16 output rows, side by side, in the bits of their kind.
 //!
 //! A dense panel holds, input after input, 16 elements. A quantised panel holds, for each block of 32 inputs,
-//! planes of bits in which every 32-bit lane belongs to one row and its bytes to four neighbouring inputs (a
-//! *quad*), then all factors of the panel, then all sub-factors. Nothing is rounded on the way.
+//! planes of bits in which every 32-bit lane belongs to one row, then all factors of the panel, then all
+//! sub-factors. In a lane, two neighbouring inputs (a *pair*) lie 16 bits apart, so that one shift and one mask
+//! give a pair of 16-bit numbers. Nothing is rounded on the way.
 
 use replica_format::facts::TensorKind;
 
 use super::activations::BLOCK;
 use super::simd::LANES;
-use crate::kernel::quant::{self, BLOCK_MAX, Block};
+use crate::kernel::quant::{self, Block};
 
-/// Quads of a block.
-pub const QUADS: usize = BLOCK / 4;
+/// Pairs of a block.
+pub const PAIRS: usize = BLOCK / 2;
+/// Bytes of a vector, 32 bits a lane.
+pub const VECTOR: usize = 4 * LANES;
 const CACHE_LINE: usize = 64;
-/// Bytes of a plane in which a quad takes 64 bytes, one a value.
-const PLANE: usize = QUADS * 4 * LANES;
 
 /// Sizes of one panel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,7 +66,7 @@ impl Layout {
 
     /// Bytes of the bits of one block of 32 inputs.
     pub fn block_bytes(self) -> usize {
-        PLANE * self.bits() / 8
+        self.bits() * VECTOR
     }
 
     /// Bytes of factors (and floors after them) of one group.
@@ -139,25 +140,20 @@ impl Layout {
         }
     }
 
-    /// Low bits first: a plane of bytes, nibbles (two quads a vector) or pairs (four quads), then a plane of
-    /// pairs or single bits (all eight quads) for what is above.
     fn pack_quants(self, quants: &[u8], lane: usize, to: &mut [u8]) {
         for (index, &quant) in quants.iter().enumerate() {
-            let (quad, byte) = (index / 4, lane * 4 + index % 4);
-            for (start, width, shift) in self.planes() {
-                let per = 8 / width;
-                let bits = (u32::from(quant) >> shift & ((1 << width) - 1)) << (quad % per * width);
-                to[start + quad / per * 4 * LANES + byte] |= bits as u8;
+            for plane in self.planes() {
+                let (byte, shift) = plane.place(index, lane);
+                to[byte] |= (quant >> plane.lowest & plane.mask()) << shift;
             }
         }
     }
 
-    /// First byte, width and lowest bit of each plane of a block.
-    fn planes(self) -> impl Iterator<Item = (usize, usize, usize)> {
-        let low = if self.bits() == 3 { 2 } else { self.bits().next_power_of_two().min(8) };
-        let low = if matches!(self.bits(), 5 | 6) { 4 } else { low };
-        let high = self.bits() - low;
-        [(0, low, 0), (PLANE * low / 8, high, low)].into_iter().filter(|&(_, width, _)| width > 0)
+    /// A plane for the low bits of all quants, then one for those above, if there are any.
+    fn planes(self) -> impl Iterator<Item = Plane> {
+        let low = low_bits(self.bits());
+        let high = Plane { first: low, width: self.bits() - low, lowest: low };
+        [Plane { first: 0, width: low, lowest: 0 }, high].into_iter().filter(|plane| plane.width > 0)
     }
 
     /// The values of one lane of a panel, as the kind defines them.
@@ -194,13 +190,11 @@ impl Layout {
 
     fn read_quants(self, from: &[u8], lane: usize, quants: &mut [u8]) {
         for (index, quant) in quants.iter_mut().enumerate() {
-            let (quad, byte) = (index / 4, lane * 4 + index % 4);
-            let parts = self.planes().map(|(start, width, shift)| {
-                let per = 8 / width;
-                let bits = from[start + quad / per * 4 * LANES + byte] >> (quad % per * width);
-                (u32::from(bits) & ((1 << width) - 1)) << shift
-            });
-            *quant = parts.sum::<u32>() as u8;
+            let of_plane = |plane: Plane| {
+                let (byte, shift) = plane.place(index, lane);
+                (from[byte] >> shift & plane.mask()) << plane.lowest
+            };
+            *quant = self.planes().map(of_plane).sum();
         }
     }
 
@@ -218,5 +212,33 @@ impl Layout {
     }
 }
 
-/// Quants of a group, for the compiler to know.
-const _: () = assert!(BLOCK_MAX.is_multiple_of(BLOCK));
+/// Bits of a quant that lie in the first plane: 2, 4 or 8 of them.
+pub const fn low_bits(bits: usize) -> usize {
+    match bits {
+        2 | 3 => 2,
+        4..=6 => 4,
+        _ => 8,
+    }
+}
+
+/// Some bits of each quant of a block: `width` of them from bit `lowest` on, packed from vector `first` on.
+#[derive(Clone, Copy)]
+struct Plane {
+    first: usize,
+    width: usize,
+    lowest: usize,
+}
+
+impl Plane {
+    fn mask(self) -> u8 {
+        (0xFF_u16 >> (8 - self.width)) as u8
+    }
+
+    /// The byte of a block, and the bit in it, where input `index` of row `lane` lies.
+    fn place(self, index: usize, lane: usize) -> (usize, usize) {
+        let (pair, side) = (index / 2, index % 2);
+        let a_vector = 16 / self.width;
+        let bit = pair % a_vector * self.width + 16 * side;
+        ((self.first + pair / a_vector) * VECTOR + 4 * lane + bit / 8, bit % 8)
+    }
+}

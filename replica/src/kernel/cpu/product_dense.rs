@@ -13,7 +13,7 @@ pub struct Product<'a> {
     /// The panels, one right after the other.
     pub panels: &'a [u8],
     pub x: &'a [f32],
-    /// For each row and panel a sum a lane: all panels of a row, then the next row.
+    /// A sum a lane for each row of the first panel, then of the second.
     pub sums: &'a mut [[f32; LANES]],
 }
 
@@ -67,11 +67,17 @@ impl<E: Weight> Kernel for Typed<'_, E> {
             let bytes = &panels[index * stride..][..layout.sections()[2]];
             view::<E::Bits>(bytes).as_chunks::<LANES>().0
         };
-        match panels.len() / stride {
-            1 => all_rows::<S, E, 1>(simd, [panel(0)], x, cols, sums),
-            2 => all_rows::<S, E, 2>(simd, [panel(0), panel(1)], x, cols, sums),
-            more => panic!("{more} panels at once"),
+        if panels.len() == stride {
+            return all_rows::<S, E, 1>(simd, [panel(0)], x, cols, sums);
         }
+        assert_eq!(panels.len(), 2 * stride, "one panel or two");
+        // With few registers, two panels at once leave room for few rows.
+        if S::TILE >= 12 || sums.len() <= 4 {
+            return all_rows::<S, E, 2>(simd, [panel(0), panel(1)], x, cols, sums);
+        }
+        let (first, second) = sums.split_at_mut(sums.len() / 2);
+        all_rows::<S, E, 1>(simd, [panel(0)], x, cols, first);
+        all_rows::<S, E, 1>(simd, [panel(1)], x, cols, second);
     }
 }
 
@@ -85,19 +91,19 @@ fn all_rows<S: Simd, E: Weight, const PANELS: usize>(
     sums: &mut [[f32; LANES]],
 ) {
     let rows = sums.len() / PANELS;
-    let mut row = 0;
-    while row < rows {
-        let (x, sums) = (&x[row * cols..], &mut sums[row * PANELS..]);
-        row += match rows - row {
-            left if left >= 12 && S::TILE >= 12 => tile::<S, E, PANELS, 12>(simd, panels, x, cols, sums),
-            left if left >= 4 && S::TILE >= 12 => tile::<S, E, PANELS, 4>(simd, panels, x, cols, sums),
-            left if left >= 3 => tile::<S, E, PANELS, 3>(simd, panels, x, cols, sums),
-            _ => tile::<S, E, PANELS, 1>(simd, panels, x, cols, sums),
+    let mut done = 0;
+    while done < rows {
+        done += match rows - done {
+            12.. if S::TILE >= 12 => tile::<S, E, PANELS, 12>(simd, panels, x, cols, sums, done),
+            6.. if S::TILE >= 6 => tile::<S, E, PANELS, 6>(simd, panels, x, cols, sums, done),
+            4.. if S::TILE >= 6 => tile::<S, E, PANELS, 4>(simd, panels, x, cols, sums, done),
+            2.. => tile::<S, E, PANELS, 2>(simd, panels, x, cols, sums, done),
+            _ => tile::<S, E, PANELS, 1>(simd, panels, x, cols, sums, done),
         };
     }
 }
 
-/// `ROWS` rows; returns how many.
+/// `ROWS` rows from `first` on; returns how many.
 #[inline(always)]
 fn tile<S: Simd, E: Weight, const PANELS: usize, const ROWS: usize>(
     simd: S,
@@ -105,21 +111,29 @@ fn tile<S: Simd, E: Weight, const PANELS: usize, const ROWS: usize>(
     x: &[f32],
     cols: usize,
     sums: &mut [[f32; LANES]],
+    first: usize,
 ) -> usize {
     let panels = panels.map(|panel| &panel[..cols]);
-    let rows: [&[f32]; ROWS] = std::array::from_fn(|row| &x[row * cols..][..cols]);
+    let rows: [&[f32]; ROWS] = std::array::from_fn(|row| &x[(first + row) * cols..][..cols]);
+    // Indices instead of iterators keep the sums in registers.
     let mut totals = [[simd.splat(0.0); PANELS]; ROWS];
     for col in 0..cols {
-        let weights: [S::F; PANELS] = std::array::from_fn(|panel| E::load(simd, &panels[panel][col]));
-        for (totals, row) in totals.iter_mut().zip(&rows) {
-            let x = simd.splat(row[col]);
-            for (total, &weight) in totals.iter_mut().zip(&weights) {
-                *total = simd.fma(weight, x, *total);
+        let mut weights = [simd.splat(0.0); PANELS];
+        for panel in 0..PANELS {
+            weights[panel] = E::load(simd, &panels[panel][col]);
+        }
+        for row in 0..ROWS {
+            let x = simd.splat(rows[row][col]);
+            for panel in 0..PANELS {
+                totals[row][panel] = simd.fma(weights[panel], x, totals[row][panel]);
             }
         }
     }
-    for (total, sum) in totals.iter().flatten().zip(sums) {
-        simd.store(*total, sum);
+    let all = sums.len() / PANELS;
+    for row in 0..ROWS {
+        for panel in 0..PANELS {
+            simd.store(totals[row][panel], &mut sums[panel * all + first + row]);
+        }
     }
     ROWS
 }

@@ -6,7 +6,7 @@
 use replica_format::facts::TensorKind;
 
 use super::activations::Activations;
-use super::panel::{Layout, QUADS};
+use super::panel::{Layout, PAIRS, VECTOR, low_bits};
 use super::simd::{Isa, Kernel, LANES, Simd};
 
 /// Rows of activations whose sums are kept at hand.
@@ -56,6 +56,20 @@ const SUBS_16: u8 = 4;
 /// Blocks of 32 in a group of 256.
 const GROUP_BLOCKS: usize = 8;
 
+/// Repeats the body for each pair of a block. A loop might not be unrolled, and would then keep the block in
+/// memory instead of registers.
+macro_rules! unrolled {
+    ($pair:ident => $body:block) => {
+        unrolled!(@ $pair $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
+    (@ $pair:ident $body:block $($index:literal)*) => {
+        $({
+            let $pair: usize = $index;
+            $body
+        })*
+    };
+}
+
 /// A product whose kind of weights the compiler knows: bits of a quant, its zero, and how factors are kept.
 struct Typed<'a, const BITS: usize, const ZERO: u32, const FACTORS: u8>(Product<'a>);
 
@@ -67,98 +81,113 @@ impl<const BITS: usize, const ZERO: u32, const FACTORS: u8> Kernel for Typed<'_,
     fn run<S: Simd>(self, simd: S) {
         let Product { layout, panel, x, stride, sums } = self.0;
         let sections = layout.sections();
-        let (quants, _) = panel[..sections[0]].as_chunks::<{ 4 * LANES }>();
+        let (quants, _) = panel[..sections[0]].as_chunks::<VECTOR>();
         let factors = &panel[sections[0]..sections[1]];
         let subs = &panel[sections[1]..sections[2]];
         for sum in sums.iter_mut() {
             *sum = [0.0; LANES];
         }
         for (block, quants) in quants.chunks_exact(BITS).enumerate() {
-            let quads = unpack::<S, BITS>(simd, quants);
+            let pairs = unpack::<S, BITS>(simd, quants);
             let factors = self::factors::<S, FACTORS>(simd, factors, subs, block);
             let x = &x[block * stride..][..sums.len()];
-            for (x, sum) in x.iter().zip(sums.iter_mut()) {
-                let so_far = simd.load(sum);
-                simd.store(add_block::<S, BITS, ZERO, FACTORS>(simd, &quads, &factors, x, so_far), sum);
+            let block = Block::<S, FACTORS> { pairs, factors };
+            let mut row = 0;
+            while row < sums.len() {
+                let (x, sums) = (&x[row..], &mut sums[row..]);
+                row += if sums.len() >= 4 && S::TILE >= 12 {
+                    block.add::<BITS, ZERO, 4>(simd, x, sums)
+                } else if sums.len() >= 2 {
+                    block.add::<BITS, ZERO, 2>(simd, x, sums)
+                } else {
+                    block.add::<BITS, ZERO, 1>(simd, x, sums)
+                };
             }
         }
     }
 }
 
-/// Adds one block's part of one row's sums.
-#[inline(always)]
-fn add_block<S: Simd, const BITS: usize, const ZERO: u32, const FACTORS: u8>(
-    simd: S,
-    quads: &[S::I; QUADS],
-    factors: &Factors<S::F>,
-    x: &Activations,
-    mut sum: S::F,
-) -> S::F {
-    let halves = if matches!(FACTORS, SUBS_16 | SUBS_16_FLOOR) { 2 } else { 1 };
-    let floors = matches!(FACTORS, FLOOR | SUBS_32_FLOOR | SUBS_16_FLOOR);
-    let scale = simd.splat(x.scale);
-    for half in 0..halves {
-        let of_half = half * QUADS / halves..(half + 1) * QUADS / halves;
-        let which = if halves == 2 { half } else { 2 };
-        let mut total = simd.int_splat(0);
-        for quad in of_half.clone() {
-            total = dot4::<S, BITS>(simd, total, quads[quad], simd.int_splat(quad_of(&x.upper, quad)));
+/// A block of weights in registers.
+struct Block<S: Simd, const FACTORS: u8> {
+    pairs: [S::I; PAIRS],
+    factors: Factors<S::F>,
+}
+
+impl<S: Simd, const FACTORS: u8> Block<S, FACTORS> {
+    /// Adds the block's part to the sums of `ROWS` rows and returns how many. Several rows go side by side
+    /// because each product of a chain waits for the one before; they never meet.
+    #[inline(always)]
+    fn add<const BITS: usize, const ZERO: u32, const ROWS: usize>(
+        &self,
+        simd: S,
+        x: &[Activations],
+        sums: &mut [[f32; LANES]],
+    ) -> usize {
+        let (x, sums) = (&x[..ROWS], &mut sums[..ROWS]);
+        let halves = if matches!(FACTORS, SUBS_16 | SUBS_16_FLOOR) { 2 } else { 1 };
+        let floors = matches!(FACTORS, FLOOR | SUBS_32_FLOOR | SUBS_16_FLOOR);
+        for half in 0..halves {
+            let which = if halves == 2 { half } else { 2 };
+            let mut totals = [simd.int_splat(0); ROWS];
+            if ZERO != 0 {
+                for row in 0..ROWS {
+                    totals[row] = simd.shl(simd.int_splat(x[row].minus_sums[which]), ZERO.trailing_zeros());
+                }
+            }
+            unrolled!(pair => {
+                if pair * halves / PAIRS == half {
+                    for row in 0..ROWS {
+                        let both = simd.int_splat(both_of(&x[row].values, pair));
+                        totals[row] = simd.dot2(totals[row], self.pairs[pair], both);
+                    }
+                }
+            });
+            let (factor, floor) = self.factors[half];
+            for row in 0..ROWS {
+                let total = simd.to_float(totals[row]);
+                let mut sum = simd.load(&sums[row]);
+                sum = simd.fma(total, simd.mul(factor, simd.splat(x[row].scale)), sum);
+                if floors {
+                    sum = simd.fma(floor, simd.splat(x[row].scaled_sums[which]), sum);
+                }
+                simd.store(sum, &mut sums[row]);
+            }
         }
-        total = simd.shl(total, 8);
-        if ZERO != 0 {
-            let minus_sum = simd.int_splat(x.minus_sums[which]);
-            total = simd.int_add(total, simd.shl(minus_sum, ZERO.trailing_zeros()));
-        }
-        for quad in of_half {
-            total = dot4::<S, BITS>(simd, total, quads[quad], simd.int_splat(quad_of(&x.lower, quad)));
-        }
-        let (factor, floor) = factors[half];
-        sum = simd.fma(simd.to_float(total), simd.mul(factor, scale), sum);
-        if floors {
-            sum = simd.fma(floor, simd.splat(x.scaled_sums[which]), sum);
-        }
+        ROWS
     }
-    sum
 }
 
-/// Four neighbouring bytes.
+/// Two neighbouring values, the first in the low half.
 #[inline(always)]
-fn quad_of(bytes: &[u8; 4 * QUADS], quad: usize) -> i32 {
-    i32::from_le_bytes([bytes[4 * quad], bytes[4 * quad + 1], bytes[4 * quad + 2], bytes[4 * quad + 3]])
+fn both_of(values: &[i16; 2 * PAIRS], pair: usize) -> i32 {
+    i32::from(values[2 * pair + 1]) << 16 | i32::from(values[2 * pair] as u16)
 }
 
+/// The pairs of a block: `planes` are `BITS` vectors of bits, as `panel` lays them.
 #[inline(always)]
-fn dot4<S: Simd, const BITS: usize>(simd: S, sum: S::I, a: S::I, b: S::I) -> S::I {
-    if BITS == 8 { simd.dot4_wide(sum, a, b) } else { simd.dot4(sum, a, b) }
-}
-
-/// The quads of a block: `planes` are `BITS` vectors of bits, as `panel` lays them.
-#[inline(always)]
-fn unpack<S: Simd, const BITS: usize>(simd: S, planes: &[[u8; 4 * LANES]]) -> [S::I; QUADS] {
-    let mut quads = [simd.int_splat(0); QUADS];
-    let low = if BITS == 8 { 8 } else if BITS < 4 { 2 } else { 4 };
-    for (quad, value) in quads.iter_mut().enumerate() {
-        let per = 8 / low;
-        *value = bits_of(simd, simd.int_load(&planes[quad / per]), quad % per * low, low, 0);
-        let high = BITS - low;
-        if high > 0 {
-            let per = 8 / high;
-            let plane = simd.int_load(&planes[low + quad / per]);
-            *value = simd.or(*value, bits_of(simd, plane, quad % per * high, high, low));
+fn unpack<S: Simd, const BITS: usize>(simd: S, planes: &[[u8; VECTOR]]) -> [S::I; PAIRS] {
+    let mut pairs = [simd.int_splat(0); PAIRS];
+    let low = low_bits(BITS);
+    unrolled!(pair => {
+        let a_vector = 16 / low;
+        let plane = simd.int_load(&planes[pair / a_vector]);
+        pairs[pair] = bits_of(simd, plane, pair % a_vector * low, low, 0);
+        if BITS > low {
+            let high = BITS - low;
+            let a_vector = 16 / high;
+            let plane = simd.int_load(&planes[low + pair / a_vector]);
+            pairs[pair] = simd.or(pairs[pair], bits_of(simd, plane, pair % a_vector * high, high, low));
         }
-    }
-    quads
+    });
+    pairs
 }
 
-/// `width` bits of each byte from bit `from` on, moved to bit `to`.
+/// `width` bits of each half from bit `from` on, moved to bit `to`.
 #[inline(always)]
 fn bits_of<S: Simd>(simd: S, plane: S::I, from: usize, width: usize, to: usize) -> S::I {
-    if width == 8 {
-        return plane;
-    }
     let moved = if from >= to { simd.shr(plane, (from - to) as u32) } else { simd.shl(plane, (to - from) as u32) };
     let mask = ((1u32 << width) - 1) << to;
-    simd.and(moved, simd.int_splat((mask * 0x0101_0101) as i32))
+    simd.and(moved, simd.int_splat((mask * 0x0001_0001) as i32))
 }
 
 #[inline(always)]
@@ -179,11 +208,14 @@ fn factors<S: Simd, const FACTORS: u8>(simd: S, factors: &[u8], subs: &[u8], blo
         SUBS_16_FLOOR => {
             let (factor, floor) = (half(block / GROUP_BLOCKS * 2), half(block / GROUP_BLOCKS * 2 + 1));
             let minus_floor = simd.sub(zero, floor);
-            std::array::from_fn(|at| {
-                let both = simd.int_load_u8(&subs[2 * block + at]);
-                let sub_factor = simd.to_float(simd.and(both, simd.int_splat(0xF)));
-                (simd.mul(factor, sub_factor), simd.mul(minus_floor, simd.to_float(simd.shr(both, 4))))
-            })
+            let mut both = [(zero, zero); 2];
+            for at in 0..2 {
+                let bytes = simd.int_load_u8(&subs[2 * block + at]);
+                let sub_factor = simd.to_float(simd.and(bytes, simd.int_splat(0xF)));
+                let sub_floor = simd.to_float(simd.shr(bytes, 4));
+                both[at] = (simd.mul(factor, sub_factor), simd.mul(minus_floor, sub_floor));
+            }
+            both
         }
         _ => {
             let factor = half(block / GROUP_BLOCKS);

@@ -3,6 +3,8 @@
 mod attention;
 mod elementwise;
 mod product;
+mod quant;
+mod rope;
 
 use replica_format::facts::TensorKind;
 

@@ -33,37 +33,6 @@ macro_rules! instructions {
 type F = [__m256; 2];
 type I = [__m256i; 2];
 
-/// Products of bytes, four neighbours summed; those of `a` are less than 128.
-///
-/// # Safety
-///
-/// The machine has AVX2.
-#[inline(always)]
-unsafe fn dot4(sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
-    // SAFETY: the caller vouches for the instructions.
-    unsafe {
-        let pairs = _mm256_maddubs_epi16(a, b);
-        _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
-    }
-}
-
-/// The same for any bytes in `a`: the lower seven bits and the eighth apart, since with all eight the sum of
-/// two products does not fit.
-///
-/// # Safety
-///
-/// The machine has AVX2.
-#[inline(always)]
-unsafe fn dot4_wide(sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
-    // SAFETY: the caller vouches for the instructions.
-    unsafe {
-        let low = _mm256_and_si256(a, _mm256_set1_epi8(0x7F));
-        let top = _mm256_and_si256(_mm256_srli_epi16::<7>(a), _mm256_set1_epi8(1));
-        let tops = _mm256_madd_epi16(_mm256_maddubs_epi16(top, b), _mm256_set1_epi16(128));
-        _mm256_add_epi32(dot4(sum, low, b), tops)
-    }
-}
-
 impl Simd for Avx2 {
     const TILE: usize = 6;
     type F = F;
@@ -132,18 +101,13 @@ impl Simd for Avx2 {
             let two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
             _mm_cvtsi128_si32(two).wrapping_add(_mm_extract_epi32::<1>(two))
         };
-        fn int_store_u8(value: I, to: &mut [u8; LANES]) -> () = {
-            // Within each half: the low bytes of four lanes side by side, twice; then both halves' together.
-            let pick = _mm256_setr_epi8(
-                0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,
-                0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
-            let [low, high] = value.map(|half| {
-                let picked = _mm256_shuffle_epi8(half, pick);
-                _mm_unpacklo_epi32(_mm256_castsi256_si128(picked), _mm256_extracti128_si256::<1>(picked))
-            });
-            _mm_storeu_si128(to.as_mut_ptr().cast(), _mm_unpacklo_epi64(low, high));
+        fn int_store_i16(value: I, to: &mut [i16; LANES]) -> () = {
+            // Packing goes by quarters: low, high, low, high.
+            let packed = _mm256_packs_epi32(value[0], value[1]);
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), _mm256_permute4x64_epi64::<0b11_01_10_00>(packed));
         };
-        fn dot4(sum: I, a: I, b: I) -> I = [dot4(sum[0], a[0], b[0]), dot4(sum[1], a[1], b[1])];
-        fn dot4_wide(sum: I, a: I, b: I) -> I = [dot4_wide(sum[0], a[0], b[0]), dot4_wide(sum[1], a[1], b[1])];
+        fn dot2(sum: I, a: I, b: I) -> I = [
+            _mm256_add_epi32(sum[0], _mm256_madd_epi16(a[0], b[0])),
+            _mm256_add_epi32(sum[1], _mm256_madd_epi16(a[1], b[1]))];
     }
 }

@@ -66,9 +66,8 @@ impl Simd for Avx512 {
         fn shl(a: __m512i, bits: u32) -> __m512i = _mm512_sll_epi32(a, _mm_cvtsi32_si128(bits as i32));
         fn shr(a: __m512i, bits: u32) -> __m512i = _mm512_srl_epi32(a, _mm_cvtsi32_si128(bits as i32));
         fn int_sum(a: __m512i) -> i32 = _mm512_reduce_add_epi32(a);
-        fn int_store_u8(value: __m512i, to: &mut [u8; LANES]) -> () = _mm_storeu_si128(
-            to.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(value));
-        fn dot4(sum: __m512i, a: __m512i, b: __m512i) -> __m512i = _mm512_dpbusd_epi32(sum, a, b);
-        fn dot4_wide(sum: __m512i, a: __m512i, b: __m512i) -> __m512i = _mm512_dpbusd_epi32(sum, a, b);
+        fn int_store_i16(value: __m512i, to: &mut [i16; LANES]) -> () = _mm256_storeu_si256(
+            to.as_mut_ptr().cast(), _mm512_cvtepi32_epi16(value));
+        fn dot2(sum: __m512i, a: __m512i, b: __m512i) -> __m512i = _mm512_dpwssd_epi32(sum, a, b);
     }
 }

@@ -117,7 +117,7 @@ pub trait Simd: Copy {
     const TILE: usize;
     /// 16 f32.
     type F: Copy;
-    /// 16 i32, or 64 bytes in 16 groups of four.
+    /// 16 i32, or 16 pairs of i16.
     type I: Copy;
 
     fn splat(self, value: f32) -> Self::F;
@@ -164,11 +164,8 @@ pub trait Simd: Copy {
     fn shr(self, a: Self::I, bits: u32) -> Self::I;
     /// Sum of the lanes, wrapping.
     fn int_sum(self, a: Self::I) -> i32;
-    /// The low byte of each lane.
-    fn int_store_u8(self, value: Self::I, to: &mut [u8; LANES]);
-    /// Adds to each lane the products of its four bytes, of `a` unsigned and less than 128, of `b` signed.
-    /// Exact.
-    fn dot4(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I;
-    /// The same for any bytes in `a`; slower on some machines.
-    fn dot4_wide(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I;
+    /// Each lane must fit.
+    fn int_store_i16(self, value: Self::I, to: &mut [i16; LANES]);
+    /// Adds to each lane the products of its two signed 16-bit halves. Exact while sums fit.
+    fn dot2(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I;
 }

@@ -25,7 +25,7 @@ fn pairs<T, U>(a: [T; LANES], b: [T; LANES], mut op: impl FnMut(&T, &T) -> U) ->
 }
 
 impl Simd for Portable {
-    const TILE: usize = 4;
+    const TILE: usize = 2;
     type F = [f32; LANES];
     type I = [u32; LANES];
 
@@ -145,21 +145,15 @@ impl Simd for Portable {
         a.iter().fold(0u32, |sum, &value| sum.wrapping_add(value)) as i32
     }
     #[inline(always)]
-    fn int_store_u8(self, value: Self::I, to: &mut [u8; LANES]) {
-        *to = lanes(value, |&value| value as u8);
+    fn int_store_i16(self, value: Self::I, to: &mut [i16; LANES]) {
+        *to = lanes(value, |&value| value as i16);
     }
     #[inline(always)]
-    fn dot4(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I {
+    fn dot2(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I {
         from_fn(|lane| {
-            let product = |byte: u32| {
-                let (a, b) = (a[lane] >> (8 * byte) & 0xFF, (b[lane] >> (8 * byte)) as u8 as i8);
-                (a as i32).wrapping_mul(i32::from(b)) as u32
-            };
-            (0..4).fold(sum[lane], |sum, byte| sum.wrapping_add(product(byte)))
+            let low = i32::from(a[lane] as i16) * i32::from(b[lane] as i16);
+            let high = i32::from((a[lane] >> 16) as i16) * i32::from((b[lane] >> 16) as i16);
+            sum[lane].wrapping_add(low.wrapping_add(high) as u32)
         })
-    }
-    #[inline(always)]
-    fn dot4_wide(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I {
-        self.dot4(sum, a, b)
     }
 }
