@@ -78,6 +78,8 @@ struct Tenant {
     requests_max: Option<u32>,
     running: u32,
     duration_s: Belief,
+    /// Requests and tokens that other gateways have not heard of.
+    untold: (i64, i64),
 }
 
 impl Admission {
@@ -96,6 +98,7 @@ impl Admission {
             requests_max: allowance.requests_max,
             running: known.map_or(0, |tenant| tenant.running),
             duration_s: known.map(|tenant| tenant.duration_s).unwrap_or_default(),
+            untold: known.map_or((0, 0), |tenant| tenant.untold),
         };
         self.tenants.insert(tenant, new);
     }
@@ -122,7 +125,8 @@ impl Admission {
         if let Some(&(limit, retry_after)) = waits.iter().find(|(_, wait)| !wait.is_zero()) {
             return Err(Denied { limit, retry_after });
         }
-        tenant.charge(1.0, f64::from(tokens), now);
+        tenant.charge(1, i64::from(tokens), now);
+        tenant.tell(1, i64::from(tokens));
         tenant.running += 1;
         Ok(permit)
     }
@@ -133,15 +137,26 @@ impl Admission {
         let Some(tenant) = self.tenants.get_mut(&permit.tenant) else { return };
         tenant.running = tenant.running.saturating_sub(1);
         tenant.duration_s.learn(now.since(permit.began).as_secs_f64(), now);
-        let taken = tokens.unwrap_or(permit.tokens);
-        tenant.charge(0.0, f64::from(taken) - f64::from(permit.tokens), now);
+        let more = i64::from(tokens.unwrap_or(permit.tokens)) - i64::from(permit.tokens);
+        tenant.charge(0, more, now);
+        tenant.tell(0, more);
     }
 
-    /// Other gateways let this much through meanwhile.
-    pub fn absorb(&mut self, tenant: TenantId, requests: u32, tokens: u32, now: Instant) {
+    /// Other gateways let this much through meanwhile; settling takes back, so it may be negative.
+    pub fn absorb(&mut self, tenant: TenantId, requests: i64, tokens: i64, now: Instant) {
         if let Some(tenant) = self.tenants.get_mut(&tenant) {
-            tenant.charge(f64::from(requests), f64::from(tokens), now);
+            tenant.charge(requests, tokens, now);
         }
+    }
+
+    /// Requests and tokens of each limited tenant since this was last asked, for the other gateways.
+    pub fn take_untold(&mut self) -> Vec<(TenantId, i64, i64)> {
+        let untold = self.tenants.iter_mut().filter(|(_, tenant)| tenant.untold != (0, 0));
+        let take = |(id, tenant): (&TenantId, &mut Tenant)| {
+            let (requests, tokens) = std::mem::take(&mut tenant.untold);
+            (*id, requests, tokens)
+        };
+        untold.map(take).collect()
     }
 
     /// Where a tenant stands with requests and tokens a minute, where these are limited.
@@ -158,11 +173,17 @@ impl Admission {
 }
 
 impl Tenant {
-    fn charge(&mut self, requests: f64, tokens: f64, now: Instant) {
+    fn charge(&mut self, requests: i64, tokens: i64, now: Instant) {
         for (bucket, amount) in [(&mut self.requests, requests), (&mut self.tokens, tokens)] {
             if let Some(bucket) = bucket {
-                bucket.take(amount, now);
+                bucket.take(amount as f64, now);
             }
+        }
+    }
+
+    fn tell(&mut self, requests: i64, tokens: i64) {
+        if self.requests.is_some() || self.tokens.is_some() {
+            self.untold = (self.untold.0 + requests, self.untold.1 + tokens);
         }
     }
 
@@ -302,6 +323,16 @@ mod tests {
         let mut admission = admission(Some(10), None, None);
         admission.absorb(TENANT, 10, 0, at(0));
         assert!(admission.admit(TENANT, 1, at(0)).is_err());
+    }
+
+    #[test]
+    fn what_was_let_through_here_is_told_once() {
+        let mut admission = admission(Some(10), None, None);
+        let permit = admission.admit(TENANT, 100, at(0)).unwrap();
+        assert_eq!(admission.take_untold(), vec![(TENANT, 1, 100)]);
+        admission.finish(permit, Some(30), at(0));
+        assert_eq!(admission.take_untold(), vec![(TENANT, 0, -70)]);
+        assert_eq!(admission.take_untold(), vec![]);
     }
 
     #[test]

@@ -224,6 +224,11 @@ impl PrefixIndex {
         }
     }
 
+    /// Whether a replica's own events tell what it holds.
+    pub fn is_exact(&self, replica: ReplicaId) -> bool {
+        self.slots.get(&replica).is_some_and(|&slot| self.shelf_ref(slot).seq.is_some())
+    }
+
     /// Pieces one replica is taken to hold.
     pub fn held(&self, replica: ReplicaId) -> usize {
         self.slots.get(&replica).map_or(0, |&slot| self.shelf_ref(slot).held)

@@ -106,9 +106,11 @@ fn with_events_only_what_was_reported_stays() {
 fn a_gap_empties_the_shelf_until_a_reset() {
     let mut index = index(100);
     let change = |seq, is_reset, stored| PieceChange { seq, is_reset, stored, evicted: &[] };
+    assert!(!index.is_exact(A));
     assert_eq!(index.apply(A, change(3, true, &[1])), Sync::Complete);
+    assert!(index.is_exact(A));
     assert_eq!(index.apply(A, change(5, false, &[2])), Sync::Lost);
-    assert_eq!(index.held(A), 0);
+    assert_eq!((index.held(A), index.is_exact(A)), (0, false));
     assert_eq!(index.apply(A, change(6, false, &[2])), Sync::Lost);
     assert_eq!(index.apply(A, change(9, true, &[2])), Sync::Complete);
     assert_eq!(index.held(A), 1);
