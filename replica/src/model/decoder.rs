@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use replica_core::batch::{Batch, Output as Wanted, Share};
+use replica_format::facts::{Rope, RopeScaling};
 
 use super::blueprint::LayerPlan;
 use super::{Blueprint, LoadError, Loader, Model, Output};
@@ -68,14 +69,15 @@ impl Decoder {
             loader.table("lm_head.weight", tokens, table_rows)?
         };
         let layers = plan.layers.iter().enumerate();
-        let table_of = |theta| RopeTable::new(&facts.rope, theta, context_tokens);
+        let table_of = |rope: &Rope| RopeTable::new(rope, rope.theta, context_tokens);
+        let unstretched = |theta| Rope { theta, scaling: RopeScaling::None, ..facts.rope.clone() };
         Ok(Self {
             device: loader.device.clone(),
             vocab,
             embedding: Embedding { table, tokens: held, scale: plan.embedding_scale },
             rotary: Rotary {
-                global: table_of(facts.rope.theta),
-                local: facts.rope.local_theta.map(table_of),
+                global: table_of(&facts.rope),
+                local: facts.rope.local_theta.map(unstretched).as_ref().map(table_of),
             },
             layers: layers
                 .map(|(index, layer)| Layer::load(loader, plan, *layer, index))

@@ -121,9 +121,9 @@ fn intermediate_size(object: Object<'_>, architecture: Architecture) -> Result<u
 }
 
 fn experts(object: Object<'_>, architecture: Architecture) -> Result<Option<Experts>, Error> {
-    let (count_key, normalised) = match architecture {
-        Architecture::Mixtral => ("num_local_experts", true),
-        Architecture::Qwen3Moe => ("num_experts", object.flag("norm_topk_prob")?.unwrap_or(false)),
+    let normalised = match architecture {
+        Architecture::Mixtral => true,
+        Architecture::Qwen3Moe => object.flag("norm_topk_prob")?.unwrap_or(false),
         _ => return Ok(None),
     };
     let dense = object.list("mlp_only_layers")?.is_some_and(|layers| !layers.is_empty());
@@ -131,9 +131,9 @@ fn experts(object: Object<'_>, architecture: Architecture) -> Result<Option<Expe
         let reason = "mixtures with some dense layers are not supported";
         return Err(Error::at(if dense { "mlp_only_layers" } else { "decoder_sparse_step" }, reason));
     }
-    // Newer configs write Mixtral's count under the common name.
-    let count = object.u32(count_key)?.or(object.u32("num_experts")?);
-    let count = count.ok_or_else(|| Error::at(count_key, "the key is missing"))?;
+    // Which of the two a family uses has changed with the versions of transformers.
+    let count = object.u32("num_experts")?.or(object.u32("num_local_experts")?);
+    let count = count.ok_or_else(|| Error::at("num_experts", "the key is missing"))?;
     Ok(Some(Experts { count, active: object.count("num_experts_per_tok")?, normalised }))
 }
 
