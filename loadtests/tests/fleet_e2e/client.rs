@@ -47,7 +47,7 @@ impl Answer {
 /// A streamed chat. `Err` when nobody answered at all.
 pub async fn chat(port: u16, prompt: &str, max_tokens: u32) -> Result<Answer, String> {
     let body = json!({
-        "model": "fake", "stream": true, "max_tokens": max_tokens, "ignore_eos": true,
+        "model": "fake", "stream": true, "max_tokens": max_tokens, "ignore_eos": true, "temperature": 0,
         "messages": [{"role": "user", "content": prompt}],
     });
     let request = Request::post("/v1/chat/completions").header(header::CONTENT_TYPE, "application/json");

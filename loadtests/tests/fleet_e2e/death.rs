@@ -62,13 +62,13 @@ fn check_end(answer: &Answer) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_every_replica_gone_the_answer_is_an_error_at_once_and_not_a_wait() {
+async fn with_every_replica_gone_every_answer_is_an_error_of_openais_shape() {
     let mut fleet = Fleet::start(1, &[]).await;
     fleet.kill(0);
-    until("the gateway says so", async || {
+    for _ in 0..20 {
         let answer = client::chat(fleet.port, "anyone?", 4).await.unwrap();
-        assert!((500..600).contains(&answer.status), "{answer:?}");
-        answer.status == 503 && answer.body.contains("\"error\"")
-    })
-    .await;
+        // 502 while it still tries the only one it has, 503 once it knows.
+        assert!(matches!(answer.status, 502 | 503), "{answer:?}");
+        assert!(answer.body.starts_with("{\"error\":"), "{answer:?}");
+    }
 }

@@ -40,6 +40,7 @@ impl Process {
     pub fn start(name: &str, flags: &[String]) -> Self {
         let child = Command::new(binaries().join(name))
             .args(flags)
+            .env("NO_COLOR", "1")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
