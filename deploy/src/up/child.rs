@@ -148,6 +148,7 @@ fn start(spec: &Spec, console: &Console) -> Result<(Child, JoinSet<()>), String>
         .arg(std::process::id().to_string())
         .arg(&spec.program)
         .args(&spec.arguments)
+        .env("NO_COLOR", "1")
         .envs(spec.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

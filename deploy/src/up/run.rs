@@ -122,8 +122,8 @@ async fn serve(specs: Vec<Spec>, settings: &Settings, console: Console) -> Resul
         () = signals.next() => End::Asked,
         failure = watch_over(&names, &mut states, settings, &console) => End::Failed(failure),
     };
-    console.line("flotilla", "ending");
-    console.status(Some("ending; Ctrl-C again ends at once".to_owned()));
+    console.status(None);
+    console.line("flotilla", "ending; Ctrl-C again ends at once");
     let _ = wanted.send(Wanted::End);
     tokio::select! {
         () = all_gone(&mut children) => {}
