@@ -71,7 +71,9 @@ pub enum Priority {
 
 /// SHA-256 as 64 hex digits. Keys are random and long, so a fast hash is enough: there is nothing to guess.
 pub fn digest(key: &[u8]) -> String {
-    Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect()
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
+    Sha256::digest(key).iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 #[cfg(test)]
