@@ -1,0 +1,12 @@
+//! A fleet in virtual time: the gateway's and the replicas' own cores, fake model, real decisions.
+
+pub mod agenda;
+pub mod check;
+pub mod command;
+pub mod fault;
+pub mod fleet;
+pub mod gateway;
+pub mod policy;
+pub mod replica;
+pub mod scenario;
+pub mod text;
