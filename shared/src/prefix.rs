@@ -29,14 +29,29 @@ impl Pieces {
             seed.update(&(part.len() as u64).to_le_bytes());
             seed.update(part);
         }
-        Self { parent: seed.digest128(), pending: Vec::with_capacity(PIECE_BYTES), hashes: Vec::new(), bytes: 0 }
+        Self {
+            parent: seed.digest128(),
+            pending: Vec::with_capacity(PIECE_BYTES),
+            hashes: Vec::new(),
+            bytes: 0,
+        }
     }
 
     /// One message of a chat: where its text begins is marked, so that moving a border changes the chain.
     pub fn message(&mut self, role: &str, name: &str, text: &str) {
+        self.begin_message(role, name);
+        self.text(text.as_bytes());
+        self.end_message();
+    }
+
+    /// The first half of [`Self::message`], for a text that comes in parts through [`Self::text`].
+    pub fn begin_message(&mut self, role: &str, name: &str) {
         self.mark(role);
         self.mark(name);
-        self.text(text.as_bytes());
+    }
+
+    /// The second half.
+    pub fn end_message(&mut self) {
         self.mark("");
     }
 

@@ -1,0 +1,424 @@
+//! What the program may rely on, made once from what was written.
+//!
+//! [`raw`] is what was written, in any of four places; this is the only file with defaults and ranges. Nothing
+//! reads the environment later.
+
+mod blame;
+mod raw;
+
+use crate::engine;
+use crate::http::endpoint::Endpoint;
+use gateway_core::health::Rules;
+use gateway_core::replica::Engine;
+use gateway_core::route::Policy;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use raw::{Flags, RawConfig, load};
+
+/// All settings.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Config {
+    /// The public port.
+    pub server: Server,
+    /// The operator's port.
+    pub admin: Admin,
+    /// Replicas that configuration and flags name.
+    pub replicas: Vec<Configured>,
+    /// How long things may take.
+    pub timeouts: Timeouts,
+    /// How replicas are asked for their state.
+    pub probe: Probe,
+    /// How a replica is chosen.
+    pub routing: Routing,
+    /// How many requests may wait.
+    pub queue: Queue,
+    /// How often a request may be tried.
+    pub retry: Retry,
+    /// When a replica is left alone.
+    pub health: Rules,
+    /// What is written where.
+    pub log: Log,
+}
+
+/// The public port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Server {
+    /// Interface to listen on.
+    pub host: String,
+    /// Port to listen on; 0 lets the system choose.
+    pub port: u16,
+    /// Threads that serve requests.
+    pub threads: usize,
+    /// Largest request body.
+    pub body_bytes_max: usize,
+    /// How long a client may pause while it sends or reads.
+    pub client_idle: Duration,
+    /// How long to wait for running requests at the end.
+    pub drain: Duration,
+    /// Certificate chain and key, for TLS.
+    pub tls: Option<(PathBuf, PathBuf)>,
+}
+
+/// The operator's port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Admin {
+    /// Interface to listen on.
+    pub host: String,
+    /// Port to listen on; 0 lets the system choose.
+    pub port: u16,
+    /// Bearer key; needed unless the interface is loopback.
+    pub key: Option<Secret>,
+}
+
+/// A replica by configuration.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Configured {
+    /// Where it listens.
+    pub url: String,
+    /// What it runs; absent: found out.
+    pub engine: Option<Engine>,
+    /// Models it must answer to; empty: any.
+    pub models: Vec<String>,
+    /// Requests it runs at once, for engines that don't say.
+    pub running_max: Option<u32>,
+    /// Key sent to it in place of the client's.
+    pub key: Option<Secret>,
+}
+
+/// Time limits of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timeouts {
+    /// Until a connection stands.
+    pub connect: Duration,
+    /// From the request's last byte to the answer's first.
+    pub first_byte: Duration,
+    /// Between two reads of an answer.
+    pub idle: Duration,
+    /// The whole request.
+    pub total: Duration,
+    /// Interval of comment lines while a stream is silent; absent: none, and errors keep their status.
+    pub keep_alive: Option<Duration>,
+}
+
+/// How replicas are asked for their state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Probe {
+    /// Time between two rounds.
+    pub interval: Duration,
+    /// Time for one round.
+    pub timeout: Duration,
+}
+
+/// How a replica is chosen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Routing {
+    /// The policy.
+    pub policy: Policy,
+    /// Headers that name a session, in order.
+    pub session_headers: Vec<String>,
+}
+
+/// How many requests may wait in the gateway while every replica is full.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Queue {
+    /// Requests.
+    pub requests_max: usize,
+    /// Bytes of their bodies.
+    pub bytes_max: u64,
+    /// Longest wait of one.
+    pub wait_max: Duration,
+}
+
+/// How often a request may be tried.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Retry {
+    /// Attempts of one request in all.
+    pub attempts_max: u32,
+    /// Second tries as a share of requests.
+    pub share: f64,
+    /// Second tries that may be saved up.
+    pub burst: u32,
+}
+
+/// What is written where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Log {
+    /// `tracing`'s filter.
+    pub level: String,
+    /// Where a line per request goes.
+    pub access: AccessLog,
+}
+
+/// Where the access log goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AccessLog {
+    /// Nowhere.
+    Off,
+    /// Standard output.
+    Stdout,
+    /// A file, appended to.
+    File(PathBuf),
+}
+
+/// A text that never shows itself.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The text, for the one place that sends or compares it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether `given` is the same, in a time that does not depend on where they differ.
+    pub fn is(&self, given: &[u8]) -> bool {
+        let differences = self.0.bytes().zip(given).fold(0, |sum, (a, b)| sum | (a ^ b));
+        differences == 0 && self.0.len() == given.len()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// A setting that can't be, in words that lead to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConfigError(pub String);
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+fn refuse<T>(message: impl Into<String>) -> Result<T, ConfigError> {
+    Err(ConfigError(message.into()))
+}
+
+fn within<T: PartialOrd + fmt::Display + Copy>(
+    key: &str,
+    given: Option<T>,
+    default: T,
+    range: RangeInclusive<T>,
+) -> Result<T, ConfigError> {
+    let value = given.unwrap_or(default);
+    if range.contains(&value) {
+        return Ok(value);
+    }
+    refuse(format!("`{key}` is {value}; it must be between {} and {}", range.start(), range.end()))
+}
+
+fn millis(
+    key: &str,
+    given: Option<u64>,
+    default: u64,
+    range: RangeInclusive<u64>,
+) -> Result<Duration, ConfigError> {
+    within(key, given, default, range).map(Duration::from_millis)
+}
+
+const HOUR_MS: u64 = 3_600_000;
+
+impl TryFrom<RawConfig> for Config {
+    type Error = ConfigError;
+
+    fn try_from(raw: RawConfig) -> Result<Self, ConfigError> {
+        let config = Self {
+            server: server(raw.server)?,
+            admin: admin(raw.admin)?,
+            replicas: raw.replicas.into_iter().map(replica).collect::<Result<_, _>>()?,
+            timeouts: timeouts(&raw.timeouts)?,
+            probe: Probe {
+                interval: millis("probe.interval_ms", raw.probe.interval_ms, 1000, 50..=HOUR_MS)?,
+                timeout: millis("probe.timeout_ms", raw.probe.timeout_ms, 2000, 10..=HOUR_MS)?,
+            },
+            routing: routing(raw.routing)?,
+            queue: Queue {
+                requests_max: within("queue.requests_max", raw.queue.requests_max, 10_000, 0..=10_000_000)?,
+                bytes_max: within("queue.bytes_max", raw.queue.bytes_max, 1 << 30, 0..=1 << 40)?,
+                wait_max: millis("queue.wait_max_ms", raw.queue.wait_max_ms, 120_000, 0..=HOUR_MS)?,
+            },
+            retry: Retry {
+                attempts_max: within("retry.attempts_max", raw.retry.attempts_max, 3, 1..=100)?,
+                share: within("retry.share", raw.retry.share, 0.2, 0.0..=1.0)?,
+                burst: within("retry.burst", raw.retry.burst, 100, 0..=1_000_000)?,
+            },
+            health: health(&raw.health)?,
+            log: log(raw.log)?,
+        };
+        let mut urls: Vec<_> = config.replicas.iter().map(|replica| replica.url.as_str()).collect();
+        urls.sort_unstable();
+        if let Some(pair) = urls.windows(2).find(|pair| pair[0] == pair[1]) {
+            return refuse(format!("`replicas` names {} twice", pair[0]));
+        }
+        Ok(config)
+    }
+}
+
+fn host(key: &str, given: Option<String>, default: &str) -> Result<String, ConfigError> {
+    let host = given.unwrap_or_else(|| default.to_owned());
+    if host.is_empty() || host.contains([' ', '/']) {
+        return refuse(format!("`{key}` is `{host}`; it must be an address or a name"));
+    }
+    Ok(host)
+}
+
+fn server(raw: raw::Server) -> Result<Server, ConfigError> {
+    let tls = match (raw.tls_certificate, raw.tls_key) {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => {
+            for (key, path) in [("server.tls_certificate", &certificate), ("server.tls_key", &key)] {
+                if !Path::new(path).is_file() {
+                    return refuse(format!("`{key}` is {}; there is no such file", path.display()));
+                }
+            }
+            Some((certificate, key))
+        }
+        _ => return refuse("`server.tls_certificate` and `server.tls_key` belong together; one is missing"),
+    };
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    Ok(Server {
+        host: host("server.host", raw.host, "0.0.0.0")?,
+        port: raw.port.unwrap_or(8000),
+        threads: within("server.threads", raw.threads, cores, 1..=1024)?,
+        body_bytes_max: within("server.body_bytes_max", raw.body_bytes_max, 32 << 20, 1024..=4 << 30)?,
+        client_idle: millis("server.client_idle_ms", raw.client_idle_ms, 60_000, 100..=HOUR_MS)?,
+        drain: millis("server.drain_ms", raw.drain_ms, 300_000, 0..=24 * HOUR_MS)?,
+        tls,
+    })
+}
+
+fn secret(key: &str, given: Option<String>) -> Result<Option<Secret>, ConfigError> {
+    match given {
+        Some(text) if text.trim().is_empty() => refuse(format!("`{key}` is empty; leave it out or set it")),
+        other => Ok(other.map(Secret)),
+    }
+}
+
+fn admin(raw: raw::Admin) -> Result<Admin, ConfigError> {
+    let host = host("admin.host", raw.host, "127.0.0.1")?;
+    let key = secret("admin.key", raw.key)?;
+    let is_loopback = host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback());
+    if !is_loopback && key.is_none() {
+        return refuse(format!("`admin.host` is {host}, which others can reach; set `admin.key` too"));
+    }
+    Ok(Admin { host, port: raw.port.unwrap_or(9000), key })
+}
+
+fn replica(raw: raw::Replica) -> Result<Configured, ConfigError> {
+    let endpoint =
+        Endpoint::parse(&raw.url, None).map_err(|error| ConfigError(format!("`replicas`: {error}")))?;
+    let engine = match raw.engine {
+        None => None,
+        Some(word) => match engine::parse(&word) {
+            Some(engine) => Some(engine),
+            None => {
+                let known: Vec<_> = engine::ALL.into_iter().map(engine::word).collect();
+                return refuse(format!(
+                    "`replicas.engine` is `{word}`; it must be one of {}",
+                    known.join(", ")
+                ));
+            }
+        },
+    };
+    if raw.running_max == Some(0) {
+        return refuse("`replicas.running_max` is 0; it must be at least 1");
+    }
+    let key = secret("replicas.key", raw.key)?;
+    Ok(Configured { url: endpoint.url(), engine, models: raw.models, running_max: raw.running_max, key })
+}
+
+fn timeouts(raw: &raw::Timeouts) -> Result<Timeouts, ConfigError> {
+    let keep_alive = within("timeouts.keep_alive_ms", raw.keep_alive_ms, 0, 0..=HOUR_MS)?;
+    Ok(Timeouts {
+        connect: millis("timeouts.connect_ms", raw.connect_ms, 2000, 1..=HOUR_MS)?,
+        first_byte: millis("timeouts.first_byte_ms", raw.first_byte_ms, 300_000, 1..=24 * HOUR_MS)?,
+        idle: millis("timeouts.idle_ms", raw.idle_ms, 60_000, 1..=24 * HOUR_MS)?,
+        total: millis("timeouts.total_ms", raw.total_ms, HOUR_MS, 1..=24 * HOUR_MS)?,
+        keep_alive: (keep_alive > 0).then(|| Duration::from_millis(keep_alive)),
+    })
+}
+
+fn routing(raw: raw::Routing) -> Result<Routing, ConfigError> {
+    let policy = match raw.policy {
+        None => Policy::default(),
+        Some(word) => match policy(&word) {
+            Some(policy) => policy,
+            None => {
+                return refuse(format!("`routing.policy` is `{word}`; it must be one of {}", policy_words()));
+            }
+        },
+    };
+    let session_headers = raw.session_headers.unwrap_or_else(|| vec!["x-session-affinity".to_owned()]);
+    for name in &session_headers {
+        if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
+            return refuse(format!("`routing.session_headers` has `{name}`, which is no header name"));
+        }
+    }
+    let session_headers = session_headers.iter().map(|name| name.to_ascii_lowercase()).collect();
+    Ok(Routing { policy, session_headers })
+}
+
+const POLICIES: [(&str, Policy); 5] = [
+    ("expected_ttft", Policy::ExpectedTtft),
+    ("round_robin", Policy::RoundRobin),
+    ("least_requests", Policy::LeastRequests),
+    ("least_kv", Policy::LeastKv),
+    ("prefix_affinity", Policy::PrefixAffinity),
+];
+
+fn policy(word: &str) -> Option<Policy> {
+    POLICIES.into_iter().find(|(known, _)| *known == word).map(|(_, policy)| policy)
+}
+
+fn policy_words() -> String {
+    POLICIES.map(|(word, _)| word).join(", ")
+}
+
+fn health(raw: &raw::Health) -> Result<Rules, ConfigError> {
+    let default = Rules::default();
+    let ms = |duration: Duration| duration.as_millis() as u64;
+    Ok(Rules {
+        failures_max: within("health.failures_max", raw.failures_max, default.failures_max, 1..=1000)?,
+        probe_failures_max: within(
+            "health.probe_failures_max",
+            raw.probe_failures_max,
+            default.probe_failures_max,
+            1..=1000,
+        )?,
+        cooldown: millis("health.cooldown_ms", raw.cooldown_ms, ms(default.cooldown), 10..=HOUR_MS)?,
+        cooldown_max: millis(
+            "health.cooldown_max_ms",
+            raw.cooldown_max_ms,
+            ms(default.cooldown_max),
+            10..=HOUR_MS,
+        )?,
+        ..default
+    })
+}
+
+fn log(raw: raw::Log) -> Result<Log, ConfigError> {
+    let level = raw.level.unwrap_or_else(|| "info".to_owned());
+    if level.parse::<tracing_subscriber::EnvFilter>().is_err() || level.is_empty() {
+        return refuse(format!(
+            "`log.level` is `{level}`; it must be a level or a filter, for example `info`"
+        ));
+    }
+    let access = match raw.access.as_deref() {
+        None | Some("stdout") => AccessLog::Stdout,
+        Some("off") => AccessLog::Off,
+        Some("") => return refuse("`log.access` is empty; it must be `stdout`, `off` or a file"),
+        Some(path) => AccessLog::File(path.into()),
+    };
+    Ok(Log { level, access })
+}
+
+#[cfg(test)]
+mod tests;

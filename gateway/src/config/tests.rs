@@ -1,0 +1,97 @@
+use super::*;
+use std::io::Write;
+
+fn load_text(suffix: &str, text: &str) -> Result<Config, String> {
+    let mut file = tempfile::Builder::new().suffix(suffix).tempfile().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    let flags = Flags { config: Some(file.path().to_owned()), ..Flags::default() };
+    load(&flags).map_err(|error| error.0.replace(&file.path().display().to_string(), "FILE"))
+}
+
+#[test]
+fn nothing_written_gives_the_defaults() {
+    let config = load(&Flags::default()).unwrap();
+    assert_eq!((config.server.port, config.admin.port), (8000, 9000));
+    assert_eq!(config.server.body_bytes_max, 32 << 20);
+    assert_eq!(config.timeouts.keep_alive, None);
+}
+
+#[test]
+fn toml_and_yaml_say_the_same() {
+    let toml = "[server]\nport = 1\n[[replicas]]\nurl = \"http://a:1\"\nengine = \"vllm\"\n";
+    let yaml = "server:\n  port: 1\nreplicas:\n  - url: http://a:1\n    engine: vllm\n";
+    let config = load_text(".toml", toml).unwrap();
+    assert_eq!(config, load_text(".yaml", yaml).unwrap());
+    assert_eq!(config.replicas[0].engine, Some(Engine::Vllm));
+}
+
+#[test]
+fn flags_win() {
+    let flags = Flags { port: Some(7), replicas: vec!["http://b:2".into()], ..Flags::default() };
+    let config = load(&flags).unwrap();
+    assert_eq!(config.server.port, 7);
+    assert_eq!(config.replicas[0].url, "http://b:2");
+}
+
+#[test]
+fn a_wrong_key_is_named_with_its_line_and_the_right_one() {
+    // U135
+    for (suffix, text, expected) in [
+        (
+            ".toml",
+            "[server]\nhost = \"a\"\nprot = 1\n",
+            "FILE:3: unknown key `server.prot`; did you mean `port`?",
+        ),
+        (".yaml", "server:\n  thread: 2\n", "FILE:2: unknown key `server.thread`; did you mean `threads`?"),
+        (".toml", "\nidle_ms = 3\n", "FILE:2: unknown key `idle_ms`; `timeouts.idle_ms` exists"),
+        (".toml", "[server]\nport = \"x\"\n", "FILE:2: `server.port` must be u16, not a string"),
+        (
+            ".toml",
+            "[[replicas]]\nurl = \"a\"\n",
+            "FILE:1: `replicas`: `a` is not a replica's URL; expected http://HOST:PORT",
+        ),
+    ] {
+        assert_eq!(load_text(suffix, text).unwrap_err(), expected, "{text}");
+    }
+    assert!(load_text(".toml", "[server]\nport = 1\nport = 2\n").unwrap_err().contains("duplicate"));
+}
+
+#[test]
+fn every_number_has_a_range_and_its_name() {
+    // U136
+    for (section, key) in [
+        ("server", "threads"),
+        ("server", "body_bytes_max"),
+        ("timeouts", "connect_ms"),
+        ("timeouts", "first_byte_ms"),
+        ("timeouts", "idle_ms"),
+        ("timeouts", "total_ms"),
+        ("probe", "interval_ms"),
+        ("retry", "attempts_max"),
+        ("retry", "share"),
+        ("health", "failures_max"),
+        ("health", "cooldown_ms"),
+    ] {
+        for value in ["-1", "99999999999999", "nan", "\"1e9\"", "\"4k\""] {
+            let error = load_text(".toml", &format!("[{section}]\n{key} = {value}\n")).unwrap_err();
+            assert!(error.contains(&format!("{section}.{key}")), "{section}.{key} = {value}: {error}");
+            assert!(error.starts_with("FILE:2: "), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_secret_is_never_shown() {
+    let error = load_text(".toml", "[admin]\nkey = [\"canary\"]\n").unwrap_err();
+    assert!(error.contains("admin.key") && !error.contains("canary"), "{error}");
+    assert_eq!(format!("{:?}", Secret("canary".into())), "Secret(…)");
+    assert!(
+        Secret("ab".into()).is(b"ab") && !Secret("ab".into()).is(b"abc") && !Secret("ab".into()).is(b"a")
+    );
+}
+
+#[test]
+fn an_open_admin_port_needs_a_key() {
+    assert!(load_text(".toml", "[admin]\nhost = \"0.0.0.0\"\n").unwrap_err().contains("admin.key"));
+    assert!(load_text(".toml", "[admin]\nhost = \"0.0.0.0\"\nkey = \"k\"\n").is_ok());
+}

@@ -1,0 +1,4 @@
+//! Where replicas come from. Each source tells the gateway who joined and who left; none of them decides anything.
+
+pub mod configured;
+pub mod lease;

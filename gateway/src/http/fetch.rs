@@ -1,0 +1,44 @@
+//! One small question to a replica on a connection, whole answer back: probes and identity checks.
+
+use super::answer::{Body, read_head};
+use super::endpoint::Endpoint;
+use crate::engine::Reply;
+use pingora::protocols::Stream;
+use std::io;
+use tokio::io::AsyncWriteExt;
+
+/// Largest reply that is read; a list of models or a scrape is far smaller.
+const REPLY_BYTES_MAX: usize = 8 << 20;
+
+/// Asks `GET path`, and gives the connection back when it can carry more.
+pub async fn get(mut stream: Stream, endpoint: &Endpoint, path: &str) -> io::Result<(Reply, Option<Stream>)> {
+    let key = endpoint.key.as_ref().map(|key| format!("authorization: Bearer {key}\r\n")).unwrap_or_default();
+    let base = &endpoint.base;
+    let host = &endpoint.authority;
+    let head = format!("GET {base}{path} HTTP/1.1\r\nhost: {host}\r\naccept: */*\r\n{key}\r\n");
+    stream.write_all(head.as_bytes()).await?;
+    stream.flush().await?;
+    let (head, body) = read_head(stream, false).await.map_err(|(error, _)| error)?;
+    let (bytes, stream) = whole(body, REPLY_BYTES_MAX).await?;
+    Ok((Reply { status: head.header.status.as_u16(), body: bytes }, stream))
+}
+
+/// Reads a body to its end.
+///
+/// # Errors
+///
+/// When it breaks off or is larger than `bytes_max`.
+pub async fn whole(mut body: Body, bytes_max: usize) -> io::Result<(Vec<u8>, Option<Stream>)> {
+    let mut bytes = Vec::new();
+    loop {
+        bytes.extend_from_slice(body.payload());
+        body.consume();
+        if body.is_done() {
+            return Ok((bytes, body.into_reusable()));
+        }
+        if bytes.len() > bytes_max {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "reply too large"));
+        }
+        body.fill().await?;
+    }
+}

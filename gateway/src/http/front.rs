@@ -1,0 +1,340 @@
+//! The public port: one request in, one answer out, in named steps.
+
+use super::attempts::{self, Found, Search, Stop};
+use super::body;
+use super::error::{Error, What};
+use super::record::Ending;
+use super::relay::{self, End, Relay};
+use super::request::{self, Request};
+use super::route::{Api, Route, route};
+use super::session::{self, HeadLimits};
+use super::{headers, reply, upstream};
+use crate::config::Config;
+use crate::gateway::{Gateway, NoModel};
+use crate::telemetry::Outcome;
+use async_trait::async_trait;
+use gateway_core::health::{self, Fault};
+use gateway_core::replica::ModelKey;
+use pingora::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream};
+use pingora::protocols::http::ServerSession;
+use pingora::server::ShutdownWatch;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Most bytes of all headers of a request.
+const HEADER_BYTES_MAX: usize = 64 * 1024;
+
+/// What is done with a request of the public port.
+pub struct Front {
+    gateway: Arc<Gateway>,
+    options: HttpServerOptions,
+}
+
+impl std::fmt::Debug for Front {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Front").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl HttpServerApp for Front {
+    async fn process_new_http(
+        self: &Arc<Self>,
+        mut session: ServerSession,
+        _shutdown: &ShutdownWatch,
+    ) -> Option<ReusedHttpStream> {
+        let client_idle = self.gateway.config.load().server.client_idle;
+        if !session::open(&mut session, HeadLimits { head: client_idle, client_idle }).await {
+            return None;
+        }
+        let _running = Running::new(&self.gateway);
+        if self.gateway.is_draining.load(Ordering::Relaxed) {
+            session.set_keepalive(None);
+        }
+        let keep = self.serve(&mut session).await;
+        session::close(session, keep).await
+    }
+
+    fn server_options(&self) -> Option<&HttpServerOptions> {
+        Some(&self.options)
+    }
+}
+
+/// Counts a request for as long as it lives.
+struct Running<'a>(&'a Gateway);
+
+impl<'a> Running<'a> {
+    fn new(gateway: &'a Gateway) -> Self {
+        gateway.running.fetch_add(1, Ordering::Relaxed);
+        gateway.metrics.in_flight.inc();
+        Self(gateway)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.metrics.in_flight.dec();
+        if self.0.running.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.idle.notify_waiters();
+        }
+    }
+}
+
+impl Front {
+    /// For connections that speak HTTP/2 without TLS, or for all others.
+    pub fn new(gateway: Arc<Gateway>, h2c: bool) -> Self {
+        let mut options = HttpServerOptions::default();
+        options.h2c = h2c;
+        Self { gateway, options }
+    }
+
+    /// Answers one request; whether the connection may carry another.
+    async fn serve(&self, session: &mut ServerSession) -> bool {
+        let config = self.gateway.config.load_full();
+        let head = session.req_header();
+        let id = request::id(&head.headers);
+        let total = request::total(&head.headers, config.timeouts.total);
+        let target = head.uri.path_and_query().map_or_else(String::new, |target| target.as_str().to_owned());
+        let method = head.method.clone();
+        let path = head.uri.path().to_owned();
+        if let Some(error) = head_fault(head) {
+            let request = Request::new(id, Api::Other, method, target, total);
+            return self.refuse(session, &request, &error).await;
+        }
+        match route(&path) {
+            Route::Api(api) => {
+                let mut request = Request::new(id, api, method, target, total);
+                request.session = request::session(&head.headers, &config.routing.session_headers);
+                self.answer(session, request, &config).await
+            }
+            local => {
+                let request = Request::new(id, Api::Other, method, target, total);
+                self.answer_here(session, &request, local).await
+            }
+        }
+    }
+
+    async fn answer_here(&self, session: &mut ServerSession, request: &Request, route: Route<'_>) -> bool {
+        if route != Route::Unknown && !matches!(request.method, http::Method::GET | http::Method::HEAD) {
+            let error = Error::new(What::WrongMethod, format!("{} takes GET only", request.path()));
+            return self.refuse(session, request, &error).await;
+        }
+        match route {
+            Route::Health => reply::json(session, 200, &serde_json::json!({ "status": "alive" })).await,
+            Route::Ready if self.gateway.is_ready() => {
+                reply::json(session, 200, &serde_json::json!({ "status": "ready" })).await
+            }
+            Route::Ready => {
+                self.refuse(session, request, &attempts::no_replica(&self.gateway, "any model")).await
+            }
+            Route::Models => {
+                let list: Vec<_> = self.gateway.models().iter().map(|name| model_object(name)).collect();
+                reply::json(session, 200, &serde_json::json!({ "object": "list", "data": list })).await
+            }
+            Route::Model(id) => {
+                let name = id.replace("%2F", "/").replace("%2f", "/");
+                if self.gateway.models().contains(&name) {
+                    return reply::json(session, 200, &model_object(&name)).await;
+                }
+                self.refuse(session, request, &unknown_model(&self.gateway, &name)).await
+            }
+            Route::Api(_) | Route::Unknown => {
+                let error = Error::new(What::UnknownRoute, format!("there is no {}", request.path()));
+                self.refuse(session, request, &error).await
+            }
+        }
+    }
+
+    async fn answer(&self, session: &mut ServerSession, mut request: Request, config: &Config) -> bool {
+        let stop = match self.forward(session, &mut request, config).await {
+            Ok(keep) => return keep,
+            Err(stop) => stop,
+        };
+        match stop {
+            Stop::Refused(error) => self.refuse(session, &request, &error).await,
+            Stop::ClientGone => {
+                Ending::of(Outcome::ClientClosed).record(&self.gateway, &request);
+                false
+            }
+        }
+    }
+
+    /// Gather, admit, choose and send, relay, record.
+    async fn forward(
+        &self,
+        session: &mut ServerSession,
+        request: &mut Request,
+        config: &Config,
+    ) -> Result<bool, Stop> {
+        self.gather(session, request, config).await?;
+        let model = self.admit(request)?;
+        let latest = (request.received + config.queue.wait_max).min(request.deadline);
+        let order = request.order(model, self.gateway.at(latest));
+        let found = Search::new(&self.gateway, session, request, order).run().await?;
+        Ok(self.relay(session, request, found, config).await)
+    }
+
+    async fn gather(
+        &self,
+        session: &mut ServerSession,
+        request: &mut Request,
+        config: &Config,
+    ) -> Result<(), Error> {
+        let limits =
+            body::Limits { bytes_max: config.server.body_bytes_max, idle: config.server.client_idle };
+        let body = body::read(session, limits).await?;
+        let content_type = session.get_header_bytes(http::header::CONTENT_TYPE);
+        let is_json = content_type.is_empty() || content_type.starts_with(b"application/json");
+        request.set_body(body, is_json)?;
+        self.gateway.metrics.route_time.observe(request.received.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    fn admit(&self, request: &mut Request) -> Result<ModelKey, Error> {
+        self.gateway.deposit();
+        request.times.route = request.received.elapsed();
+        if request.model.is_empty() {
+            let (name, key) = self.gateway.only_model().ok_or_else(|| {
+                if self.gateway.is_ready() {
+                    let message =
+                        format!("`model` is missing; there is {}", self.gateway.models().join(", "));
+                    Error::new(What::BadBody, message).param("model")
+                } else {
+                    attempts::no_replica(&self.gateway, "any model")
+                }
+            })?;
+            request.model = name;
+            return Ok(key);
+        }
+        self.gateway.model(&request.model).map_err(|why| match why {
+            NoModel::NotYet => attempts::no_replica(&self.gateway, &request.model),
+            NoModel::Unknown => {
+                let name = std::mem::take(&mut request.model);
+                unknown_model(&self.gateway, &name)
+            }
+        })
+    }
+
+    async fn relay(
+        &self,
+        session: &mut ServerSession,
+        request: &Request,
+        found: Found,
+        config: &Config,
+    ) -> bool {
+        let Found { mut placed, mut answer } = found;
+        let status = answer.head.header.status.as_u16();
+        let is_event_stream = answer.head.is_event_stream;
+        let needs_done = is_event_stream && matches!(request.api, Api::Chat | Api::Completions);
+        let replica = placed.peer.clone();
+        let mut relay = Relay::new(is_event_stream, needs_done);
+        let end = if relay::begin(session, &mut answer, request, &replica.endpoint.authority).await {
+            relay.run(session, &mut answer.body, request, &config.timeouts, || placed.first_token()).await
+        } else {
+            End::ClientGone
+        };
+        let outcome = relay.outcome(end, status);
+        let mut ending = Ending::relayed(&relay, end, status, request, &placed);
+        placed.end(outcome);
+        let keep = match end {
+            End::Whole => {
+                if let Some(stream) = answer.body.into_reusable() {
+                    upstream::put_back(replica.id, &replica.endpoint, stream);
+                }
+                true
+            }
+            End::ClientGone => false,
+            End::Broken | End::Silent | End::OutOfTime => {
+                let error = broken(end);
+                ending.error = Some(error.what.code());
+                self.break_off(session, &relay, request, &error).await
+            }
+        };
+        ending.record(&self.gateway, request);
+        keep
+    }
+
+    /// Ends an answer that can't be whole: a stream of events with one that says so, others by cutting.
+    async fn break_off(
+        &self,
+        session: &mut ServerSession,
+        relay: &Relay,
+        request: &Request,
+        error: &Error,
+    ) -> bool {
+        if !relay.is_event_stream() {
+            return false;
+        }
+        if !relay.watcher.has_error {
+            let event = error.event(relay::has_own_error_event(request.api));
+            let gap: &[u8] = if relay.watcher.is_between_events() { b"" } else { b"\n\n" };
+            if !session::write(session, &[gap, &event].concat()).await {
+                return false;
+            }
+        }
+        // The end is well formed for HTTP, so that the client reads the event; the connection is not used again.
+        session.set_keepalive(None);
+        session.finish_body().await.is_ok()
+    }
+
+    /// Tells the client why not, and everybody else too; whether the connection may carry another request.
+    async fn refuse(&self, session: &mut ServerSession, request: &Request, error: &Error) -> bool {
+        self.gateway.metrics.refused.with_label_values(&[error.what.code()]).inc();
+        Ending::refused(error).record(&self.gateway, request);
+        if session.response_written().is_some_and(|header| header.status.as_u16() >= 200) {
+            let event = error.event(relay::has_own_error_event(request.api));
+            return session::write(session, &event).await && session.finish_body().await.is_ok();
+        }
+        if error.what.ends_connection() {
+            session.set_keepalive(None);
+        }
+        let is_told = reply::error(session, error, &request.id, request.history.attempts).await;
+        is_told && !error.what.ends_connection() && session.is_body_done()
+    }
+}
+
+/// Why a head that was parsed is refused all the same.
+fn head_fault(head: &pingora::http::RequestHeader) -> Option<Error> {
+    let lacks_host = head.version == http::Version::HTTP_11 && !head.headers.contains_key(http::header::HOST);
+    let fault = headers::framing_fault(&head.headers).or(lacks_host.then_some("the host header is missing"));
+    if let Some(fault) = fault {
+        return Some(Error::new(What::BadHttp, fault));
+    }
+    let bytes: usize = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    (bytes > HEADER_BYTES_MAX).then(|| {
+        Error::new(What::HeadTooLarge, format!("headers are over the limit of {HEADER_BYTES_MAX} bytes"))
+    })
+}
+
+fn model_object(name: &str) -> serde_json::Value {
+    serde_json::json!({ "id": name, "object": "model", "created": 0, "owned_by": "flotilla" })
+}
+
+fn unknown_model(gateway: &Gateway, name: &str) -> Error {
+    let models = gateway.models().join(", ");
+    Error::new(What::UnknownModel, format!("the model `{name}` does not exist; there is {models}"))
+        .param("model")
+}
+
+fn broken(end: End) -> Error {
+    match end {
+        End::Silent => Error::new(What::Broken, "the replica stopped sending in the middle of its answer"),
+        End::OutOfTime => Error::new(What::TooLate, "the request's time was up before its answer was whole"),
+        _ => Error::new(What::Broken, "the replica went away in the middle of its answer"),
+    }
+}
+
+impl Relay {
+    /// What the replica's circuit is told.
+    fn outcome(&self, end: End, status: u16) -> health::Outcome {
+        match end {
+            End::Whole if status < 400 => health::Outcome::Answered(health::Usage {
+                prompt_tokens: self.watcher.usage.prompt_tokens,
+                cached_tokens: self.watcher.usage.cached_tokens,
+                answer_tokens: self.watcher.usage.completion_tokens,
+            }),
+            End::Whole | End::ClientGone | End::OutOfTime => health::Outcome::Neutral,
+            End::Broken | End::Silent => health::Outcome::Failed { fault: Fault::Broken, retry_after: None },
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What one request gathers on its way.
+
+use super::error::{Error, What};
+use super::prompt;
+use super::route::Api;
+use crate::gateway::Order;
+use bytes::Bytes;
+use gateway_core::admission::TenantId;
+use gateway_core::queue::Class;
+use gateway_core::replica::ModelKey;
+use gateway_core::retry::History;
+use http::HeaderMap;
+use rand::{RngCore, SeedableRng};
+use shared::prefix::PieceHash;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longest id of a client that is kept.
+const ID_BYTES_MAX: usize = 128;
+
+/// One request, from its head to its end.
+#[derive(Debug)]
+pub struct Request {
+    /// The client's id, or one of ours.
+    pub id: String,
+    /// Its words.
+    pub api: Api,
+    /// Its method.
+    pub method: http::Method,
+    /// Path and query.
+    pub target: String,
+    /// When its head had come.
+    pub arrived: Instant,
+    /// When its body had come.
+    pub received: Instant,
+    /// When it must be over, at the latest.
+    pub deadline: Instant,
+    /// The body, as sent to replicas.
+    pub body: Bytes,
+    /// The model asked for.
+    pub model: String,
+    /// Whether a stream of events is wanted.
+    pub is_stream: bool,
+    /// The prompt as a chain of pieces.
+    pub pieces: Arc<[PieceHash]>,
+    /// Bytes of prompt text.
+    pub prompt_bytes: u32,
+    /// The most tokens wanted back.
+    pub answer_tokens_max: Option<u32>,
+    /// Hash of the session it belongs to.
+    pub session: Option<u64>,
+    /// How urgent it is.
+    pub class: Class,
+    /// Attempts and deaths so far.
+    pub history: History,
+    /// What its timings were.
+    pub times: Times,
+}
+
+/// Where the time before the first byte went.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Times {
+    /// Wait in the gateway.
+    pub queue: Duration,
+    /// Reading for routing, and choosing.
+    pub route: Duration,
+    /// Until the connection stood.
+    pub connect: Duration,
+    /// From there to the first byte.
+    pub first_byte: Duration,
+}
+
+impl Request {
+    /// Before its body is there.
+    pub fn new(id: String, api: Api, method: http::Method, target: String, total: Duration) -> Self {
+        let now = Instant::now();
+        Self {
+            id,
+            api,
+            method,
+            target,
+            arrived: now,
+            received: now,
+            deadline: now + total,
+            body: Bytes::new(),
+            model: String::new(),
+            is_stream: false,
+            pieces: Arc::default(),
+            prompt_bytes: 0,
+            answer_tokens_max: None,
+            session: None,
+            class: Class::Normal,
+            history: History::default(),
+            times: Times::default(),
+        }
+    }
+
+    /// Reads the body for routing.
+    ///
+    /// # Errors
+    ///
+    /// When it is JSON by its route and can't be read.
+    pub fn set_body(&mut self, body: Bytes, is_json: bool) -> Result<(), Error> {
+        self.received = Instant::now();
+        self.body = body;
+        let must_be_json = self.api != Api::Other;
+        if self.body.is_empty() && must_be_json {
+            return Err(Error::new(What::BadBody, "the request has no body"));
+        }
+        if !must_be_json && (!is_json || self.body.is_empty()) {
+            return Ok(());
+        }
+        let body = self.body.clone();
+        let prompt = prompt::read(&body)?;
+        self.is_stream = prompt.is_stream;
+        self.answer_tokens_max = prompt.answer_tokens_max;
+        if let Some((name, _)) = &prompt.model {
+            self.model = name.clone().into_owned();
+        }
+        let (pieces, prompt_bytes) = prompt.pieces(self.api, &self.model, "");
+        self.pieces = pieces.into();
+        self.prompt_bytes = prompt_bytes;
+        Ok(())
+    }
+
+    /// What the fleet is asked for; `deadline` is the latest start.
+    pub fn order(&self, model: ModelKey, deadline: shared::time::Instant) -> Order {
+        Order {
+            model,
+            tenant: TenantId(0),
+            class: self.class,
+            pieces: self.pieces.clone(),
+            prompt_bytes: self.prompt_bytes,
+            answer_tokens_max: self.answer_tokens_max,
+            session: self.session,
+            tried: Vec::new(),
+            bytes: self.body.len() as u64,
+            deadline,
+        }
+    }
+
+    /// Path without query.
+    pub fn path(&self) -> &str {
+        self.target.split('?').next().unwrap_or("")
+    }
+}
+
+/// The client's id if it is one that can be written anywhere, else a new one.
+pub fn id(headers: &HeaderMap) -> String {
+    let theirs = headers.get("x-request-id").and_then(|value| value.to_str().ok());
+    let is_plain = |id: &&str| {
+        (1..=ID_BYTES_MAX).contains(&id.len())
+            && id.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"')
+    };
+    theirs.filter(is_plain).map_or_else(new_id, str::to_owned)
+}
+
+/// Unique among processes by a random start, within one by counting.
+fn new_id() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    static START: std::sync::LazyLock<u64> =
+        std::sync::LazyLock::new(|| rand::rngs::SmallRng::from_os_rng().next_u64());
+    format!("req-{:016x}{:08x}", *START, NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The shorter of the configured limit and what the client says it waits.
+pub fn total(headers: &HeaderMap, configured: Duration) -> Duration {
+    let theirs = headers.get("x-request-timeout-ms").and_then(|value| value.to_str().ok()?.parse().ok());
+    theirs.map_or(configured, |ms| configured.min(Duration::from_millis(ms)))
+}
+
+/// Hash of the first session header that is there.
+pub fn session(headers: &HeaderMap, names: &[String]) -> Option<u64> {
+    let value = names.iter().find_map(|name| headers.get(name))?;
+    // FNV-1a: the same in every gateway.
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    Some(value.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(name: &'static str, value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(http::HeaderName::from_static(name), value.parse().unwrap())])
+    }
+
+    #[test]
+    fn a_clients_id_is_kept_when_it_is_harmless() {
+        assert_eq!(id(&headers("x-request-id", "abc-1")), "abc-1");
+        assert!(id(&headers("x-request-id", "a\"b")).starts_with("req-"));
+        assert!(id(&headers("x-request-id", &"x".repeat(200))).starts_with("req-"));
+        assert_ne!(id(&HeaderMap::new()), id(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn a_client_can_only_shorten_its_time() {
+        let hour = Duration::from_secs(3600);
+        assert_eq!(total(&headers("x-request-timeout-ms", "1500"), hour), Duration::from_millis(1500));
+        assert_eq!(total(&headers("x-request-timeout-ms", "99999999999"), hour), hour);
+        assert_eq!(total(&headers("x-request-timeout-ms", "soon"), hour), hour);
+    }
+}

@@ -1,0 +1,60 @@
+//! Turns what happened into metrics and one log line a request. Prompts, answers and keys never come here.
+
+mod access;
+mod metrics;
+
+pub use access::{AccessLog, Line};
+pub use metrics::{Metrics, NO_MODEL};
+
+/// How a request ended, as clients and operators tell it apart.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Outcome {
+    /// Answered by the first replica that was asked.
+    Ok,
+    /// Answered, after another replica had failed.
+    FailedOver,
+    /// Answered, and the stream changed replicas on its way.
+    Continued,
+    /// The client's own fault.
+    ClientError,
+    /// The client left.
+    ClientClosed,
+    /// Refused, since there was no room.
+    Shed,
+    /// Nobody takes work.
+    NoReplica,
+    /// Every attempt failed.
+    Failed,
+    /// The answer broke off.
+    Broken,
+}
+
+impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Ok,
+        Self::FailedOver,
+        Self::Continued,
+        Self::ClientError,
+        Self::ClientClosed,
+        Self::Shed,
+        Self::NoReplica,
+        Self::Failed,
+        Self::Broken,
+    ];
+
+    /// The word for labels and logs.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::FailedOver => "failed_over",
+            Self::Continued => "continued",
+            Self::ClientError => "client_error",
+            Self::ClientClosed => "client_closed",
+            Self::Shed => "shed",
+            Self::NoReplica => "no_replica",
+            Self::Failed => "failed",
+            Self::Broken => "broken",
+        }
+    }
+}
