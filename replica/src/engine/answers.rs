@@ -4,6 +4,7 @@
 //! promise of the server's and reads like a closed one, a client that left.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 
 use replica_core::sampler::Sampled;
 use replica_core::scheduler;
@@ -11,7 +12,7 @@ use replica_core::sequence::{Finish, Request, Wants};
 use shared::id::SequenceId;
 use tokio::sync::mpsc::Sender;
 
-use super::command::Event;
+use super::command::{Event, Mask};
 
 /// Everyone who waits for events.
 #[derive(Debug, Default)]
@@ -23,6 +24,8 @@ pub struct Answers {
 struct Answer {
     events: Sender<Event>,
     prompt: Option<Prompt>,
+    /// Locked by the one thread that draws for this sequence.
+    mask: Option<Mutex<Mask>>,
 }
 
 /// What a request wants to know of its own prompt, gathered chunk by chunk.
@@ -38,6 +41,7 @@ struct Prompt {
 }
 
 /// What the next prompt logprob is about.
+#[derive(Clone, Copy, Debug)]
 pub struct Asked {
     /// The token that came next in the prompt.
     pub token: u32,
@@ -47,7 +51,7 @@ pub struct Asked {
 
 impl Answers {
     /// Opens the channel of a request.
-    pub fn open(&mut self, request: &Request, events: Sender<Event>) {
+    pub fn open(&mut self, request: &Request, events: Sender<Event>, mask: Option<Mask>) {
         let prompt = match request.wants {
             Wants::Tokens => None,
             Wants::PromptLogprobs | Wants::Hidden => Some(Prompt {
@@ -56,7 +60,7 @@ impl Answers {
                 ..Prompt::default()
             }),
         };
-        self.open.insert(request.id, Answer { events, prompt });
+        self.open.insert(request.id, Answer { events, prompt, mask: mask.map(Mutex::new) });
     }
 
     /// Forgets a sequence without a word. Whether it was there.
@@ -107,9 +111,20 @@ impl Answers {
     /// already (the row is computed anew after a preemption) or the prompt ends there.
     pub fn asked_at(&self, id: SequenceId, position: u32) -> Option<Asked> {
         let prompt = self.open.get(&id)?.prompt.as_ref()?;
-        let next = prompt.scores.len() == position as usize;
+        let next = position as usize >= prompt.scores.len();
         let token = next.then(|| prompt.tokens.get(position as usize + 1)).flatten();
         token.map(|&token| Asked { token, top: prompt.top })
+    }
+
+    /// Bans what a sequence's mask does not allow after the answer so far.
+    ///
+    /// # Errors
+    ///
+    /// The mask's own words.
+    pub fn mask(&self, id: SequenceId, answer: &[u32], logits: &mut [f32]) -> Result<(), String> {
+        let Some(mask) = self.open.get(&id).and_then(|answer| answer.mask.as_ref()) else { return Ok(()) };
+        let mut mask = mask.lock().map_err(|_| "the mask panicked before".to_owned())?;
+        (mask.0)(answer, logits)
     }
 
     /// The answer to [`Answers::asked_at`].

@@ -1,5 +1,7 @@
 //! What the server and the engine say to each other.
 
+use std::fmt;
+
 use replica_core::sampler::Sampled;
 use replica_core::sequence::{Finish, Request, Timing};
 use shared::id::SequenceId;
@@ -15,11 +17,27 @@ pub enum Command {
         request: Box<Request>,
         /// Where its events go. A closed channel is a client that left: the sequence is aborted.
         answer: mpsc::Sender<Event>,
+        /// Bounds what may be drawn.
+        mask: Option<Mask>,
     },
     /// Stop this sequence (a stop string was found, say) and free its blocks; no more events come.
     Abort(SequenceId),
     /// Take nothing new, finish the rest, then end.
     Drain,
+}
+
+/// Bounds what one answer may be: called before each draw with the answer so far (tokens of an earlier attempt
+/// included) and the logits, in which it sets what is not allowed to minus infinity. It runs on a thread that
+/// computes: quick, and never waiting. An error ends the sequence.
+pub struct Mask(pub Box<Masking>);
+
+/// See [`Mask`].
+pub type Masking = dyn FnMut(&[u32], &mut [f32]) -> Result<(), String> + Send;
+
+impl fmt::Debug for Mask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mask")
+    }
 }
 
 /// From the engine to one answer.

@@ -10,7 +10,7 @@ use shared::id::SequenceId;
 use tokio::sync::mpsc;
 
 use super::clock;
-use super::command::{Command, Event};
+use super::command::{Command, Event, Mask};
 use super::stats::{Snapshot, Stats};
 
 /// Reaches the engine from any thread; cheap to clone.
@@ -40,13 +40,27 @@ impl Handle {
     ///
     /// [`Refusal`], at once.
     pub fn submit(&self, request: Request, answer: mpsc::Sender<Event>) -> Result<(), Refusal> {
+        self.submit_masked(request, answer, None)
+    }
+
+    /// The same for an answer that is bounded.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`], at once.
+    pub fn submit_masked(
+        &self,
+        request: Request,
+        answer: mpsc::Sender<Event>,
+        mask: Option<Mask>,
+    ) -> Result<(), Refusal> {
         if self.stats.draining.load(Relaxed) {
             return Err(Refusal::Draining);
         }
         if !self.stats.take_place(self.outstanding_max) {
             return Err(Refusal::Full);
         }
-        let add = Command::Add { request: Box::new(request), answer };
+        let add = Command::Add { request: Box::new(request), answer, mask };
         self.inbox.try_send(add).map_err(|refused| {
             self.stats.give_place();
             match refused {

@@ -3,14 +3,17 @@
 //! [`start`] loads, warms up and gives a [`Handle`]; nobody else sees a scheduler, and no lock is held around it.
 
 mod answers;
+mod changes;
 pub mod clock;
 pub mod command;
+mod draw;
 mod handle;
 mod kv_cache;
 mod start;
 mod stats;
 mod steps;
 
+pub use changes::Cached;
 pub use handle::{Handle, Refusal};
 pub use start::{Options, Source, StartError, Started, start};
 pub use stats::{STEP_ROWS_BOUNDS, Snapshot};

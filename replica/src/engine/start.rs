@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use replica_format::facts::ModelFacts;
 use shared::id::{BlockHash, SequenceId};
 use shared::wire::RankReport;
 
-use super::command::Command;
+use super::changes::{Cached, Changes};
 use super::kv_cache::{self, KvPlan};
 use super::stats::Stats;
-use super::steps::Engine;
+use super::steps::{Ends, Engine};
 use super::{Handle, clock};
 use crate::kernel::{Device, KvKind};
 use crate::model::{Decoder, Loader, Model, Output, Precision, Split, blueprint, fake};
@@ -84,6 +84,8 @@ pub struct Started {
     pub limits: Limits,
     /// What each rank holds.
     pub ranks: Vec<RankReport>,
+    /// What the prefix cache stores and evicts from now on. May be dropped.
+    pub cached: tokio::sync::mpsc::Receiver<Cached>,
     /// Ends when drained, or with the rank that failed.
     pub thread: JoinHandle<Result<(), RankFailure>>,
 }
@@ -118,25 +120,26 @@ pub fn start(
     let handle = Handle { inbox: sender, stats: Arc::clone(&stats), outstanding_max };
     let limits = plan.limits;
     let (tell, told) = sync_channel(1);
-    let live = move || live(plan, progress, inbox, stats, |ready| drop(tell.send(ready)));
+    let (changes, cached) = Changes::new();
+    let ends = Ends { inbox, stats, changes };
+    let live = move || live(plan, progress, ends, |ready| drop(tell.send(ready)));
     let thread = thread::Builder::new()
         .name("engine".to_owned())
         .spawn(live)
         .map_err(|error| StartError(format!("the engine's thread could not start: {error}")))?;
     let ranks = told.recv().map_err(|_| StartError("the engine's thread panicked".to_owned()))??;
-    Ok(Started { handle, limits, ranks, thread })
+    Ok(Started { handle, limits, ranks, cached, thread })
 }
 
 /// The life of the engine's thread.
 fn live(
     plan: Plan,
     progress: impl Fn(u64) + Send + Sync + 'static,
-    inbox: Receiver<Command>,
-    stats: Arc<Stats>,
+    ends: Ends,
     ready: impl FnOnce(Result<Vec<RankReport>, StartError>),
 ) -> Result<(), RankFailure> {
-    let _ended = Ended(Arc::clone(&stats));
-    let limits = plan.limits;
+    let _ended = Ended(Arc::clone(&ends.stats));
+    let (limits, threads) = (plan.limits, plan.rank_threads());
     let reports = Arc::new(Mutex::new(Vec::new()));
     let group = match plan.group(progress, Arc::clone(&reports)) {
         Ok(group) => group,
@@ -145,7 +148,7 @@ fn live(
             return Err(failure);
         }
     };
-    let mut engine = Engine::new(Scheduler::new(limits), group, inbox, stats);
+    let mut engine = Engine::new(Scheduler::new(limits), group, threads, ends);
     if let Err(reason) = engine.warm_up(warm_up_request(&limits)) {
         ready(Err(StartError(format!("the warm-up failed: {reason}"))));
         return Err(RankFailure { rank: 0, reason });
@@ -219,6 +222,11 @@ impl Plan {
         Ok(Self { options, facts, kv, limits })
     }
 
+    /// Compute threads of one rank.
+    fn rank_threads(&self) -> usize {
+        (self.options.threads / self.options.ranks as usize).max(1)
+    }
+
     /// Builds the model on every rank.
     fn group(
         self,
@@ -228,7 +236,7 @@ impl Plan {
         let done = AtomicU64::new(0);
         let ranks = self.options.ranks as usize;
         Group::start(ranks, TIMES, move |mut seat| {
-            let device = Device::cpu((self.options.threads / ranks).max(1));
+            let device = Device::cpu(self.rank_threads());
             self_test(&device, &mut *seat).map_err(|fault| fault.to_string())?;
             let progress = |bytes: u64| progress(done.fetch_add(bytes, Relaxed) + bytes);
             let (run, report) = self.rank(&device, seat, &progress)?;

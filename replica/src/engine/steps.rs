@@ -3,28 +3,43 @@
 //! It decides nothing about who runs (the scheduler does) and computes nothing (the ranks do). It keeps the
 //! promise that a fault stays inside its step, and one in a draw inside its sequence.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use replica_core::batch::{Batch, Output as Wanted, Share};
-use replica_core::sampler::{Sampled, Sampler, Undrawable};
 use replica_core::scheduler::{Drawn, Event, Scheduler};
 use replica_core::sequence::{Finish, Request};
 use shared::id::SequenceId;
+use shared::time::Instant;
 use tokio::sync::mpsc::Sender;
 
 use super::answers::Answers;
+use super::changes::Changes;
 use super::clock;
-use super::command::{self, Command};
+use super::command::{self, Command, Mask};
+use super::draw::{Drawer, Drawing};
 use super::stats::Stats;
 use crate::model::{HostRows, Output};
-use crate::parallel::{Group, RankFailure, StepError, panic_text};
+use crate::parallel::{Group, RankFailure, StepError};
+
+/// How old the told load may be while steps run: it takes a walk over all sequences.
+const TELL_EVERY: Duration = Duration::from_millis(10);
 
 /// How long to wait for a command when there are sequences and none can run.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// The engine's ends of what others hold the other ends of.
+#[derive(Debug)]
+pub struct Ends {
+    /// Commands come in here.
+    pub inbox: Receiver<Command>,
+    /// Numbers are told here.
+    pub stats: Arc<Stats>,
+    /// What the prefix cache stores and evicts is told here.
+    pub changes: Changes,
+}
 
 /// All that the engine's thread owns.
 #[derive(Debug)]
@@ -34,31 +49,29 @@ pub struct Engine {
     inbox: Receiver<Command>,
     answers: Answers,
     stats: Arc<Stats>,
-    sampler: Sampler,
+    drawer: Drawer,
+    changes: Changes,
+    /// When the load was last told.
+    told: Instant,
     /// Memory of the step, used again and again.
     batch: Batch,
-    scratch: Vec<f32>,
     drawn: Vec<Drawn>,
     events: Vec<(SequenceId, Event)>,
 }
 
 impl Engine {
     /// An idle engine.
-    pub fn new(
-        scheduler: Scheduler,
-        group: Group<Output>,
-        inbox: Receiver<Command>,
-        stats: Arc<Stats>,
-    ) -> Self {
-        let engine = Self {
+    pub fn new(scheduler: Scheduler, group: Group<Output>, threads: usize, ends: Ends) -> Self {
+        let mut engine = Self {
             scheduler,
             group,
-            inbox,
+            inbox: ends.inbox,
             answers: Answers::default(),
-            stats,
-            sampler: Sampler::default(),
+            stats: ends.stats,
+            drawer: Drawer::new(threads),
+            changes: ends.changes,
+            told: Instant::ZERO,
             batch: Batch::default(),
-            scratch: Vec::new(),
             drawn: Vec::new(),
             events: Vec::new(),
         };
@@ -83,6 +96,7 @@ impl Engine {
                 }
             }
         }
+        self.changes.tell(&mut self.scheduler);
         self.tell_load();
         Ok(())
     }
@@ -109,7 +123,11 @@ impl Engine {
             self.stats.count_step(self.batch.rows(), took);
         }
         self.publish();
-        self.tell_load();
+        self.changes.tell(&mut self.scheduler);
+        self.stats.note_progress();
+        if self.scheduler.is_idle() || clock::now().since(self.told) > TELL_EVERY {
+            self.tell_load();
+        }
         if self.batch.is_empty() && !self.scheduler.is_idle() {
             self.pause();
         }
@@ -139,15 +157,15 @@ impl Engine {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Add { request, answer } => self.add(*request, answer),
+            Command::Add { request, answer, mask } => self.add(*request, answer, mask),
             Command::Abort(id) => self.abort(id),
             Command::Drain => self.stats.draining.store(true, Relaxed),
         }
     }
 
-    fn add(&mut self, request: Request, answer: Sender<command::Event>) {
+    fn add(&mut self, request: Request, answer: Sender<command::Event>, mask: Option<Mask>) {
         let (id, prompt_tokens) = (request.id, request.tokens.len() as u64);
-        self.answers.open(&request, answer);
+        self.answers.open(&request, answer, mask);
         match self.scheduler.add(request, clock::now()) {
             Ok(()) => {
                 self.stats.prompt_tokens.fetch_add(prompt_tokens, Relaxed);
@@ -195,33 +213,22 @@ impl Engine {
 
     /// Draws a token for every share that is due one, and gathers what was asked about prompts.
     fn draw(&mut self, output: &Output) {
-        match (output.logits(), output.hidden()) {
-            (Ok(logits), Ok(hidden)) => self.draw_from(&logits, &hidden),
-            (Err(error), _) | (_, Err(error)) => self.fail_step(&error.to_string()),
+        let done = output.logits().and_then(|logits| {
+            self.gather_hidden(&output.hidden()?);
+            let Self { scheduler, batch, answers, drawn, .. } = self;
+            let step = Drawing { device: &output.device, scheduler, batch, logits: &logits };
+            self.drawer.draw(step, answers, drawn)
+        });
+        if let Err(error) = done {
+            self.fail_step(&error.to_string());
         }
     }
 
-    fn draw_from(&mut self, logits: &HostRows<'_>, hidden: &HostRows<'_>) {
-        let Self { scheduler, answers, sampler, batch, drawn, scratch, .. } = self;
-        let (mut logits, mut hidden) = (logits.iter(), hidden.iter());
-        for share in &batch.shares {
-            let positions = share.output_rows().map(|row| batch.positions[row]);
-            if share.output == Wanted::Hidden {
-                for (position, row) in positions.zip(&mut hidden) {
-                    answers.add_hidden(share.sequence, position, row);
-                }
-                continue;
-            }
-            for (position, row) in positions.zip(&mut logits) {
-                if share.output == Wanted::Every {
-                    score(answers, sampler, drawn, (share, position), row);
-                }
-                let last = batch.positions[share.rows.end - 1] == position;
-                if last && scheduler.draws(share) {
-                    scratch.clear();
-                    scratch.extend_from_slice(row);
-                    drawn.push((share.sequence, draw(scheduler, sampler, share, scratch)));
-                }
+    fn gather_hidden(&mut self, hidden: &HostRows<'_>) {
+        let mut hidden = hidden.iter();
+        for share in self.batch.shares.iter().filter(|share| share.output == Wanted::Hidden) {
+            for (row, values) in share.rows.clone().zip(&mut hidden) {
+                self.answers.add_hidden(share.sequence, self.batch.positions[row], values);
             }
         }
     }
@@ -237,8 +244,8 @@ impl Engine {
     fn fail_all(&mut self, failure: RankFailure) -> RankFailure {
         tracing::error!(rank = failure.rank, reason = failure.reason, "a rank failed; the group ends");
         while let Ok(command) = self.inbox.try_recv() {
-            if let Command::Add { request, answer } = command {
-                self.answers.open(&request, answer);
+            if let Command::Add { request, answer, mask } = command {
+                self.answers.open(&request, answer, mask);
             }
         }
         self.answers.finish_all(&Finish::Failed(failure.to_string()));
@@ -270,7 +277,8 @@ impl Engine {
         }
     }
 
-    fn tell_load(&self) {
+    fn tell_load(&mut self) {
+        self.told = clock::now();
         let load = self.scheduler.load();
         self.stats.running.store(load.running, Relaxed);
         self.stats.waiting_tokens.store(load.waiting_tokens, Relaxed);
@@ -282,42 +290,5 @@ impl Engine {
         self.stats.preemptions.store(load.preemptions, Relaxed);
         self.stats.prefix_queries.store(load.cache_query_tokens, Relaxed);
         self.stats.prefix_hits.store(load.cache_hit_tokens, Relaxed);
-        self.stats.note_progress();
-    }
-}
-
-/// Draws one token. A panic in here is this sequence's alone.
-fn draw(
-    scheduler: &Scheduler,
-    sampler: &mut Sampler,
-    share: &Share,
-    logits: &mut [f32],
-) -> Result<Sampled, String> {
-    let drawn = catch_unwind(AssertUnwindSafe(|| scheduler.draw(share, logits, sampler)));
-    match drawn {
-        Ok(drawn) => drawn.map_err(undrawable),
-        Err(panic) => Err(panic_text(&*panic)),
-    }
-}
-
-/// Scores the prompt token that follows `position`, where that was asked and is not answered yet.
-fn score(
-    answers: &mut Answers,
-    sampler: &mut Sampler,
-    drawn: &mut Vec<Drawn>,
-    (share, position): (&Share, u32),
-    logits: &[f32],
-) {
-    let Some(asked) = answers.asked_at(share.sequence, position) else { return };
-    match sampler.score(logits, asked.token, asked.top) {
-        Ok(score) => answers.add_score(share.sequence, score),
-        Err(why) => drawn.push((share.sequence, Err(undrawable(why)))),
-    }
-}
-
-fn undrawable(why: Undrawable) -> String {
-    match why {
-        Undrawable::NotANumber => "the model's logits are not numbers".to_owned(),
-        Undrawable::NothingAllowed => "every token is banned".to_owned(),
     }
 }

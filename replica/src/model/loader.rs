@@ -136,13 +136,14 @@ impl<'a> Loader<'a> {
             parts.push(Part::new(kind, padding, view.cols, move |_| Cow::Owned(zeros.clone())));
         }
         let stored = views.iter().map(|view| (view.rows * view.row_bytes()) as u64).sum();
-        self.packed(Matrix::pack(self.device, &parts)?, stored)
+        Ok(self.packed(Matrix::pack(self.device, &parts)?, stored))
     }
 
-    fn packed(&self, matrix: Matrix, stored_bytes: u64) -> Result<Matrix, LoadError> {
+    /// Counts a matrix that is done.
+    fn packed(&self, matrix: Matrix, stored_bytes: u64) -> Matrix {
         self.held_bytes.set(self.held_bytes.get() + matrix.bytes() as u64);
         (self.progress)(stored_bytes);
-        Ok(matrix)
+        matrix
     }
 
     /// A tensor as it is, or converted row by row.
@@ -164,7 +165,7 @@ impl<'a> Loader<'a> {
         let part = Part::new(TensorKind::F32, view.rows, columns.len(), move |row| {
             Cow::Owned(encode(TensorKind::F32, &values(view.kind, view.row(row), view.cols)[cut.clone()]))
         });
-        self.packed(Matrix::pack(self.device, &[part])?, (view.rows * view.row_bytes()) as u64)
+        Ok(self.packed(Matrix::pack(self.device, &[part])?, (view.rows * view.row_bytes()) as u64))
     }
 
     fn target(&self, kind: TensorKind, cols: usize) -> TensorKind {

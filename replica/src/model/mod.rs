@@ -73,6 +73,11 @@ pub struct HostRows<'a> {
 }
 
 impl HostRows<'_> {
+    /// One row.
+    pub fn row(&self, index: usize) -> &[f32] {
+        &self.values[index * self.stride..][..self.width]
+    }
+
     /// Row after row.
     pub fn iter(&self) -> impl Iterator<Item = &[f32]> {
         self.values.chunks_exact(self.stride.max(1)).map(|row| &row[..self.width])

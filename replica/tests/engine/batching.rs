@@ -15,7 +15,7 @@ fn prompts() -> Vec<Vec<u32>> {
     let shared: Vec<u32> = (0..77).map(|place| (place * 31 + 7) % 250).collect();
     (0..16)
         .map(|index| {
-            let own = (0..1 + index * 11).map(|place| (place * 17 + index * 5 + 1) % 250);
+            let own = (0..=index * 11).map(|place| (place * 17 + index * 5 + 1) % 250);
             if index % 2 == 0 { shared.iter().copied().chain(own).collect() } else { own.collect() }
         })
         .collect()

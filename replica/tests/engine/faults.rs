@@ -1,9 +1,11 @@
 //! A fault in one sequence or one step never touches another.
 
+use std::time::Duration;
+
+use replica::engine::command::Mask;
 use replica::engine::{Options, Source};
 use replica::model::fake;
 use replica_core::sequence::Finish;
-use std::time::Duration;
 
 use crate::support::{Rig, bytes, options};
 
@@ -17,7 +19,7 @@ fn logits_that_are_no_numbers_end_that_sequence_alone() {
     let ill = ill.finish();
     assert_eq!(ill.sampled.len(), 3);
     assert!(
-        matches!(&ill.finish, Finish::Failed(reason) if reason.contains("not numbers")),
+        matches!(&ill.finish, Finish::Failed(reason) if reason.contains("not a number")),
         "{:?}",
         ill.finish
     );
@@ -59,4 +61,31 @@ fn a_stall_is_seen_while_there_is_work() {
     client.finish();
     rig.until_idle();
     assert_eq!(rig.handle.stalled_for(), Duration::ZERO);
+}
+
+#[test]
+fn a_mask_bounds_its_own_answer_and_fails_alone() {
+    let rig = Rig::new(options());
+    let ban = |banned: u32| {
+        Mask(Box::new(move |_: &[u32], logits: &mut [f32]| {
+            logits[banned as usize] = f32::NEG_INFINITY;
+            Ok(())
+        }))
+    };
+    let broken = Mask(Box::new(|answer: &[u32], _: &mut [f32]| match answer.len() {
+        2 => Err("the grammar has no way on".to_owned()),
+        _ => Ok(()),
+    }));
+    let prompt = bytes("a prompt");
+    let free = rig.submit(rig.request(&prompt, 20)).finish().tokens();
+    let ask = |mask| rig.try_submit_masked(rig.request(&prompt, 20), Some(mask)).unwrap();
+    let (bound, broken) = (ask(ban(free[0])), ask(broken));
+    assert_eq!(rig.submit(rig.request(&prompt, 20)).finish().tokens(), free);
+    assert!(!bound.finish().tokens().contains(&free[0]));
+    let broken = broken.finish();
+    assert_eq!(
+        (broken.sampled.len(), broken.finish),
+        (2, Finish::Failed("the grammar has no way on".to_owned()))
+    );
+    rig.until_idle();
 }

@@ -1,9 +1,11 @@
 //! From submission to the end: bounds, clients that leave, drain.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use replica::engine::{Options, Refusal, Source, clock};
+use replica::engine::{Cached, Options, Refusal, Source, clock};
 use replica::model::fake;
+use replica_core::prefix_cache::Change;
 use replica_core::sequence::{Finish, Request};
 
 use crate::support::{Rig, bytes, options};
@@ -101,4 +103,36 @@ fn the_warm_up_counts_nowhere() {
     let seen = rig.handle.snapshot();
     assert_eq!((seen.steps, seen.prompt_tokens, seen.generation_tokens, seen.prefix_queries), (0, 0, 0, 0));
     assert_eq!(seen.blocks_free, seen.blocks_total);
+}
+
+#[test]
+fn a_follower_learns_what_the_prefix_cache_stores_and_evicts() {
+    let mut rig = Rig::new(Options { kv_bytes: 46_080 * 32 * 8, ..options() });
+    let ask = |rig: &Rig, first: u32| {
+        let prompt: Vec<_> = (0..100).map(|place| first + place % 2).collect();
+        rig.submit(rig.request(&prompt, 2)).finish();
+        rig.until_idle();
+    };
+    let mut held = BTreeSet::new();
+    let mut follow = |rig: &mut Rig| {
+        while let Ok(message) = rig.started.as_mut().unwrap().cached.try_recv() {
+            match message {
+                Cached::Whole(all) => held = all.into_iter().collect(),
+                Cached::Changed(changes) => changes.into_iter().for_each(|change| match change {
+                    Change::Stored(hash) => assert!(held.insert(hash), "{hash:?} was there"),
+                    Change::Evicted(hash) => assert!(held.remove(&hash), "{hash:?} was not there"),
+                }),
+            }
+        }
+        held.len()
+    };
+    ask(&rig, 10);
+    assert!(follow(&mut rig) >= 3, "three blocks are full");
+    (0..10).for_each(|index| ask(&rig, 20 + 10 * index));
+    let held = follow(&mut rig);
+    assert!((3..=8).contains(&held), "{held} of 8 blocks are held");
+    // A follower that sleeps too long gets the whole.
+    (0..400).for_each(|index| ask(&rig, index % 200));
+    let held = follow(&mut rig);
+    assert!((3..=8).contains(&held), "{held} of 8 blocks are held");
 }

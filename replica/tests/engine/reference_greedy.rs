@@ -2,21 +2,17 @@
 //!
 //! Needs the default model, which `flotilla model fetch` puts in the user's cache; says so when it isn't there.
 
-use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use replica::engine::{Options, Source};
-use replica::kernel::{Device, KvKind, KvLayer, KvShape};
-use replica::model::{Blueprint, Decoder, Loader, Model as _, Precision, Split, blueprint};
-use replica::parallel::Alone;
+use replica::model::Precision;
 use replica::weights::Checkpoint;
-use replica_core::batch::{Batch, BlockId, Output, Share};
 use replica_core::sequence::Request;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
-use shared::id::SequenceId;
 
+use crate::forward::Forward;
 use crate::support::{Rig, options};
 
 /// Two best logits nearer than this may change places.
@@ -25,15 +21,15 @@ const TIE: f32 = 1e-3;
 const LOGIT: f32 = 1e-3;
 
 #[derive(Deserialize)]
-struct Reference {
+pub struct Reference {
     model_sha256: String,
-    cases: Vec<Case>,
+    pub cases: Vec<Case>,
 }
 
 #[derive(Deserialize)]
-struct Case {
+pub struct Case {
     name: String,
-    prompt_ids: Vec<u32>,
+    pub prompt_ids: Vec<u32>,
     answer_ids: Vec<u32>,
     first_logits: Logits,
     gaps: Vec<f32>,
@@ -46,7 +42,7 @@ struct Logits {
 }
 
 /// The recording and the model it was made with, or nothing where that model isn't here.
-fn reference(test: &str) -> Option<(Reference, Arc<Checkpoint>)> {
+pub fn reference(test: &str) -> Option<(Reference, Arc<Checkpoint>)> {
     let given = std::env::var_os("FLOTILLA_TEST_MODEL").map(PathBuf::from);
     let cached = || {
         let home = std::env::home_dir()?;
@@ -59,8 +55,7 @@ fn reference(test: &str) -> Option<(Reference, Arc<Checkpoint>)> {
         return None;
     };
     let reference: Reference = serde_json::from_str(include_str!("../reference/greedy.json")).unwrap();
-    let sum = Sha256::digest(std::fs::read(&path).unwrap());
-    let sum: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+    let sum = format!("{:x}", Sha256::digest(std::fs::read(&path).unwrap()));
     assert_eq!(sum, reference.model_sha256, "{}: not the model of the recording", path.display());
     Some((reference, Arc::new(Checkpoint::open(&path).unwrap())))
 }
@@ -108,66 +103,27 @@ fn compare(case: &Case, answer: &[u32]) {
 #[test]
 fn first_logits_equal_those_of_transformers() {
     let Some((reference, checkpoint)) = reference("first_logits_equal_those_of_transformers") else { return };
-    let device = Device::cpu(2);
-    let plan: Blueprint = blueprint(&checkpoint.facts);
-    let loader = Loader {
-        checkpoint: &checkpoint,
-        device: &device,
-        precision: Precision::F32,
-        split: Split::WHOLE,
-        progress: &|_| (),
-        held_bytes: Cell::new(0),
-    };
-    let mut decoder = Decoder::load(&loader, &plan, 8192).unwrap();
-    let mut kv = pool(&device, &checkpoint);
+    let mut forward = Forward::new(&checkpoint, Precision::F32, 1);
     let mut largest: f32 = 0.0;
     for case in &reference.cases {
-        let output = decoder.forward(&whole_prompt(&case.prompt_ids), &mut kv, &mut Alone).unwrap();
-        let logits = output.logits().unwrap();
-        let row = logits.iter().next().unwrap();
+        let logits = forward.last_logits(&case.prompt_ids);
         for (&id, &theirs) in case.first_logits.ids.iter().zip(&case.first_logits.values) {
-            let difference = (row[id as usize] - theirs).abs();
-            assert!(
-                difference < LOGIT,
-                "{}: the logit of {id} is {} and should be {theirs}",
-                case.name,
-                row[id as usize]
-            );
+            let ours = logits[id as usize];
+            let difference = (ours - theirs).abs();
+            assert!(difference < LOGIT, "{}: the logit of {id} is {ours} and should be {theirs}", case.name);
             largest = largest.max(difference);
         }
     }
     eprintln!("largest difference of a first logit: {largest}");
 }
 
-const BLOCK_TOKENS: usize = 32;
-const BLOCKS: usize = 64;
-
-fn pool(device: &Device, checkpoint: &Checkpoint) -> Vec<KvLayer> {
-    let shape = KvShape {
-        kind: KvKind::F32,
-        blocks: BLOCKS,
-        block_tokens: BLOCK_TOKENS,
-        kv_heads: checkpoint.facts.kv_heads as usize,
-        head_dim: checkpoint.facts.head_dim as usize,
-    };
-    (0..checkpoint.facts.layers).map(|_| device.kv_layer(shape).unwrap()).collect()
-}
-
-/// All of a prompt in one step, in blocks that don't lie in order.
-fn whole_prompt(tokens: &[u32]) -> Batch {
-    let block = |index: usize| (index * 37 + 5) % BLOCKS;
-    let slot = |position: usize| block(position / BLOCK_TOKENS) * BLOCK_TOKENS + position % BLOCK_TOKENS;
-    let blocks = tokens.len().div_ceil(BLOCK_TOKENS);
-    Batch {
-        tokens: tokens.to_vec(),
-        positions: (0..tokens.len() as u32).collect(),
-        slots: (0..tokens.len()).map(|position| slot(position) as u32).collect(),
-        shares: vec![Share {
-            sequence: SequenceId(0),
-            rows: 0..tokens.len(),
-            table: 0..blocks,
-            output: Output::Last,
-        }],
-        tables: (0..blocks).map(|index| BlockId(block(index) as u32)).collect(),
-    }
+// U042: the file's own bits have a law of their own, and keep it.
+#[test]
+fn quantised_answers_are_the_same_alone_batched_and_warm() {
+    let Some((reference, checkpoint)) = reference("quantised_answers_are_the_same") else { return };
+    let rig = Rig::new(Options { precision: Precision::Kept, kv_kind: None, ..exact(&checkpoint) });
+    let prompts: Vec<_> = reference.cases.iter().map(|case| case.prompt_ids.clone()).collect();
+    let prompts: Vec<_> = prompts.into_iter().filter(|prompt| prompt.len() < 100).take(12).collect();
+    let together = rig.together(&prompts, 16);
+    assert_eq!(rig.in_turn(&prompts, 16), together);
 }

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use replica::engine::command::Event;
+use replica::engine::command::{Event, Mask};
 use replica::engine::{Handle, Options, Refusal, Snapshot, Source, Started, clock, start};
 use replica::kernel::KvKind;
 use replica::model::{Precision, fake};
@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
 
 /// Longer than anything here takes on a busy machine.
-pub const DEADLINE: Duration = Duration::from_secs(120);
+pub const DEADLINE: Duration = Duration::from_mins(2);
 
 /// An engine of the fake model with room for everything.
 pub fn options() -> Options {
@@ -75,9 +75,13 @@ impl Rig {
     }
 
     pub fn try_submit(&self, request: Request) -> Result<Client, Refusal> {
+        self.try_submit_masked(request, None)
+    }
+
+    pub fn try_submit_masked(&self, request: Request, mask: Option<Mask>) -> Result<Client, Refusal> {
         let id = request.id;
         let (sender, events) = mpsc::channel(request.answer_tokens_max as usize + 4);
-        self.handle.submit(request, sender)?;
+        self.handle.submit_masked(request, sender, mask)?;
         Ok(Client { id, events })
     }
 
