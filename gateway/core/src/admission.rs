@@ -103,9 +103,9 @@ impl Admission {
         self.tenants.insert(tenant, new);
     }
 
-    /// Forgets a tenant. Permits still out may come back later all the same.
-    pub fn remove(&mut self, tenant: TenantId) {
-        self.tenants.remove(&tenant);
+    /// Forgets tenants that are no longer there. Permits still out may come back later all the same.
+    pub fn retain(&mut self, is_there: impl Fn(TenantId) -> bool) {
+        self.tenants.retain(|id, _| is_there(*id));
     }
 
     /// Asks for leave to start a request of about so many tokens. Tenants without an entry have no limits.
@@ -333,6 +333,15 @@ mod tests {
         admission.finish(permit, Some(30), at(0));
         assert_eq!(admission.take_untold(), vec![(TENANT, 0, -70)]);
         assert_eq!(admission.take_untold(), vec![]);
+    }
+
+    #[test]
+    fn a_permit_of_a_forgotten_tenant_may_come_back() {
+        let mut admission = admission(Some(1), None, None);
+        let permit = admission.admit(TENANT, 1, at(0)).unwrap();
+        admission.retain(|_| false);
+        admission.finish(permit, None, at(0));
+        assert_eq!(admission.running(TENANT), 0);
     }
 
     #[test]

@@ -9,6 +9,9 @@ use std::time::Duration;
 use shared::slo::Slo;
 use shared::time::Instant;
 
+use crate::fleet::Fleet;
+use crate::replica::{ModelKey, Prior, Replica};
+
 /// What one replica can do, as learned.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Ability {
@@ -20,6 +23,18 @@ pub struct Ability {
     pub running_max: f64,
     /// KV tokens it can hold; `None` where unknown.
     pub kv_tokens_max: Option<f64>,
+}
+
+impl Ability {
+    /// What a replica has shown, and the fleet where it has not; `None` while its pace or its places are unknown.
+    pub fn of(replica: &Replica, prior: &Prior, now: Instant) -> Option<Self> {
+        Some(Self {
+            prefill_tokens_per_s: replica.outlook(prior, now).prefill_tokens_per_s,
+            tpot_s: replica.rates().tpot_s.value()?,
+            running_max: f64::from(replica.running_max()?),
+            kv_tokens_max: replica.load().sample().kv_tokens_max.map(|tokens| tokens as f64),
+        })
+    }
 }
 
 /// What one request asks, in the mean.
@@ -35,6 +50,8 @@ pub struct MeanRequest {
 
 /// Share of its time a replica may be busy: above it queues grow faster than rates.
 const BUSY_MAX: f64 = 0.8;
+/// Requests at once on a replica that does not say.
+const RUNNING_MAX_ASSUMED: u32 = 64;
 
 /// Requests a second that one replica answers within the SLO; zero when it can't answer even one so.
 pub fn requests_per_s(ability: &Ability, request: &MeanRequest, slo: Slo) -> f64 {
@@ -53,6 +70,30 @@ pub fn requests_per_s(ability: &Ability, request: &MeanRequest, slo: Slo) -> f64
     let slack = (slo.ttft.as_secs_f64() - prefill_s).max(0.0) / prefill_s.max(1e-9);
     let busy = BUSY_MAX.min(slack / (1.0 + slack));
     by_places.min(by_prefill) * busy
+}
+
+/// Requests a second that all who serve a model answer within the SLO; `None` while too little has been seen.
+pub fn fleet_requests_per_s(fleet: &Fleet, model: ModelKey, slo: Slo, now: Instant) -> Option<f64> {
+    let (request, prior) = (fleet.mean_request()?, fleet.prior());
+    let serving = fleet.replicas().iter().filter(|replica| replica.is_serving() && replica.serves(model));
+    let abilities = serving.filter_map(|replica| Ability::of(replica, &prior, now));
+    let rates = abilities.map(|ability| requests_per_s(&ability, &request, slo));
+    rates.reduce(|sum, rate| sum + rate)
+}
+
+/// Replicas' worth of work there is for a model: the fuller of places and KV on each, and what waits in the gateway.
+pub fn load(fleet: &Fleet, model: ModelKey, waiting: usize, now: Instant) -> f64 {
+    let (mut load, mut places, mut serving) = (0.0, 0.0, 0.0);
+    for replica in fleet.replicas().iter().filter(|replica| replica.is_serving() && replica.serves(model)) {
+        let running_max = f64::from(replica.running_max().unwrap_or(RUNNING_MAX_ASSUMED));
+        let by_places = f64::from(replica.load().occupancy(now)) / running_max;
+        let by_kv = replica.load().kv_tokens(now).map_or(0.0, |(used, pool)| used / pool);
+        load += by_places.max(by_kv);
+        places += running_max;
+        serving += 1.0;
+    }
+    // Without a replica one is wanted for whoever waits.
+    load + waiting as f64 * if places > 0.0 { serving / places } else { 1.0 }
 }
 
 /// How the wish for replicas is damped.
@@ -156,91 +197,4 @@ impl Scale {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const DAMPING: Damping = Damping {
-        replicas_min: 1,
-        replicas_max: 20,
-        target: 0.7,
-        tolerance: 0.1,
-        window: Duration::from_mins(5),
-    };
-    const SLO: Slo = Slo { ttft: Duration::from_secs(1), tpot: Duration::from_millis(100) };
-    const ABILITY: Ability =
-        Ability { prefill_tokens_per_s: 4000.0, tpot_s: 0.02, running_max: 32.0, kv_tokens_max: None };
-    const REQUEST: MeanRequest =
-        MeanRequest { uncached_tokens: 400.0, kv_tokens: 600.0, answer_tokens: 200.0 };
-
-    fn at(seconds: u64) -> Instant {
-        Instant::ZERO + Duration::from_secs(seconds)
-    }
-
-    #[test]
-    fn prefill_bounds_long_prompts_and_places_bound_long_answers() {
-        let rate = |request| requests_per_s(&ABILITY, &request, SLO);
-        let usual = rate(REQUEST);
-        assert!(usual > 1.0 && usual <= 10.0, "{usual}");
-        assert!(rate(MeanRequest { uncached_tokens: 3000.0, ..REQUEST }) < usual);
-        assert!(rate(MeanRequest { answer_tokens: 4000.0, ..REQUEST }) < usual);
-    }
-
-    #[test]
-    fn a_small_pool_bounds_what_runs_at_once() {
-        let small = Ability { kv_tokens_max: Some(1200.0), ..ABILITY };
-        assert!(requests_per_s(&small, &REQUEST, SLO) < requests_per_s(&ABILITY, &REQUEST, SLO));
-    }
-
-    #[test]
-    fn a_replica_that_cannot_meet_the_slo_counts_nothing() {
-        let slow = Ability { tpot_s: 0.2, ..ABILITY };
-        assert!(requests_per_s(&slow, &REQUEST, SLO) <= 0.0);
-        let long = MeanRequest { uncached_tokens: 40_000.0, ..REQUEST };
-        assert!(requests_per_s(&ABILITY, &long, SLO) <= 0.0);
-    }
-
-    #[test]
-    fn more_load_wants_more_at_once_and_less_load_fewer_only_later() {
-        let mut scale = Scale::new(DAMPING, 2);
-        assert_eq!(scale.observe(4.1, at(0)), 6);
-        for second in (10..300).step_by(10) {
-            assert_eq!(scale.observe(0.5, at(second)), 6);
-        }
-        assert_eq!(scale.observe(0.5, at(300)), 6, "a window with the burst in it");
-        assert_eq!((310..700).step_by(10).map(|second| scale.observe(0.5, at(second))).last(), Some(1));
-    }
-
-    #[test]
-    fn close_to_the_target_nothing_changes() {
-        let mut scale = Scale::new(DAMPING, 10);
-        for second in 0..1000 {
-            let load = if second % 2 == 0 { 7.3 } else { 6.7 };
-            assert_eq!(scale.observe(load, at(second)), 10);
-        }
-    }
-
-    proptest! {
-        /// U126: no more than one change of direction in a window.
-        #[test]
-        fn it_turns_at_most_once_a_window(loads in prop::collection::vec(0.0f64..16.0, 50..400)) {
-            let mut scale = Scale::new(DAMPING, 3);
-            let (mut last, mut turns) = (3, Vec::new());
-            let mut was_up = None;
-            for (step, load) in loads.into_iter().enumerate() {
-                let now = at(step as u64 * 15);
-                let wanted = scale.observe(load, now);
-                prop_assert!((DAMPING.replicas_min..=DAMPING.replicas_max).contains(&wanted));
-                if wanted != last {
-                    let is_up = wanted > last;
-                    if was_up.replace(is_up).is_some_and(|before| before != is_up) {
-                        turns.push(now);
-                    }
-                    last = wanted;
-                }
-            }
-            prop_assert!(turns.windows(2).all(|pair| pair[1].since(pair[0]) >= DAMPING.window));
-        }
-    }
-}
+mod tests;

@@ -10,6 +10,7 @@ use shared::id::ReplicaId;
 use shared::time::Instant;
 
 use crate::belief::Belief;
+use crate::capacity::MeanRequest;
 use crate::health::{Fault, Outcome, Rules, Usage};
 use crate::load::Ticket;
 use crate::replica::{ModelKey, Prior, Rates, Replica, State};
@@ -37,6 +38,8 @@ pub struct Fleet {
     bytes_per_token: Vec<Belief>,
     rates: Rates,
     answer_tokens: Belief,
+    uncached_tokens: Belief,
+    kv_tokens: Belief,
     rules: Rules,
     next_id: u32,
     next_serial: u64,
@@ -52,6 +55,8 @@ impl Fleet {
             bytes_per_token: Vec::new(),
             rates: Rates::default(),
             answer_tokens: Belief::default(),
+            uncached_tokens: Belief::default(),
+            kv_tokens: Belief::default(),
             rules,
             next_id: 0,
             next_serial: 0,
@@ -139,6 +144,15 @@ impl Fleet {
         most.map_or(usual, |most| most.min(usual))
     }
 
+    /// What a request asks in the mean; `None` until answers have been seen.
+    pub fn mean_request(&self) -> Option<MeanRequest> {
+        Some(MeanRequest {
+            uncached_tokens: self.uncached_tokens.value()?,
+            kv_tokens: self.kv_tokens.value()?,
+            answer_tokens: self.answer_tokens.value()?,
+        })
+    }
+
     /// Counts a request on the replica that was chosen, before anybody else chooses.
     pub fn begin(&mut self, decision: &Decision, now: Instant) -> Option<Ticket> {
         let prior = self.prior();
@@ -148,6 +162,8 @@ impl Fleet {
         let serial = self.next_serial;
         let index = self.index(decision.replica)?;
         self.next_serial += 1;
+        self.uncached_tokens.learn(prompt_tokens, now);
+        self.kv_tokens.learn(kv_tokens, now);
         let replica = &mut self.replicas[index];
         let outlook = replica.outlook(&prior, now);
         let usual_ttft_s = is_known.then(|| outlook.as_usual(&prior).ttft_s(prompt_tokens, kv_tokens));
