@@ -23,13 +23,10 @@ pub async fn watch(gateway: Arc<Gateway>, peer: Arc<Peer>) {
         let probe = gateway.config.load().probe;
         let at = gateway.now();
         let asked = ask(&gateway, &peer, &mut engine, &mut connection, at);
-        let report = match tokio::time::timeout(probe.timeout, asked).await {
-            Ok(report) => report,
-            Err(_) => {
-                tracing::debug!(replica = %peer.endpoint.authority, "probe timed out");
-                None
-            }
-        };
+        let report = tokio::time::timeout(probe.timeout, asked).await.unwrap_or_else(|_| {
+            tracing::debug!(replica = %peer.endpoint.authority, "probe timed out");
+            None
+        });
         if report.is_none() {
             connection = None;
             peer.endpoint.distrust();
@@ -77,13 +74,12 @@ async fn ask(
         tracing::debug!(replica = %peer.endpoint.authority, %error, "does not resolve");
         return None;
     }
-    let known = match *engine {
-        Some(known) => known,
-        None => {
-            let found = detect(gateway, peer, connection).await?;
-            tracing::info!(replica = %peer.endpoint.authority, engine = engine::word(found), "found out");
-            *engine.insert(found)
-        }
+    let known = if let Some(known) = *engine {
+        known
+    } else {
+        let found = detect(gateway, peer, connection).await?;
+        tracing::info!(replica = %peer.endpoint.authority, engine = engine::word(found), "found out");
+        *engine.insert(found)
     };
     let replies = replies(gateway, peer, engine::paths(known), connection).await?;
     engine::read(known, &replies, at)

@@ -1,4 +1,4 @@
-//! SGLang, started with `--enable-metrics`.
+//! `SGLang`, started with `--enable-metrics`.
 
 use super::{Reply, Report, Unreadable, exposition, openai, ready_if};
 use gateway_core::load::Sample;

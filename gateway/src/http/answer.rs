@@ -130,7 +130,7 @@ fn collect(
     }
     let framing = match length {
         _ if is_head_request || status == 204 || status == 304 => Framing::Done,
-        _ if chunked => Framing::Chunked(Chunks::new()),
+        _ if chunked => Framing::Chunked(Chunks::default()),
         Some(0) => Framing::Done,
         Some(length) => Framing::Length(length),
         None => Framing::UntilClose,

@@ -34,12 +34,14 @@ pub struct Chunks {
     line_bytes: usize,
 }
 
-impl Chunks {
+impl Default for Chunks {
     /// At the start of a body.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self { state: State::Size { digits: 0 }, left: 0, line_bytes: 0 }
     }
+}
 
+impl Chunks {
     /// Whether the last chunk and its trailers have been read.
     pub fn is_done(&self) -> bool {
         self.state == State::Done
@@ -128,7 +130,7 @@ mod tests {
     #[test]
     fn bad_framing_is_refused() {
         for text in ["x\r\n", "\r\n", "5\r\nhelloXX", "0\r\n\r\nmore", "1111111111111111\r\n", "-1\r\n"] {
-            assert_eq!(Chunks::new().decode(&mut text.as_bytes().to_vec()), Err(BadChunk), "{text}");
+            assert_eq!(Chunks::default().decode(&mut text.as_bytes().to_vec()), Err(BadChunk), "{text}");
         }
     }
 
@@ -139,7 +141,7 @@ mod tests {
             step in 1usize..40,
         ) {
             let wire = encode(&parts);
-            let mut chunks = Chunks::new();
+            let mut chunks = Chunks::default();
             let mut got = Vec::new();
             for piece in wire.chunks(step) {
                 prop_assert!(!chunks.is_done());

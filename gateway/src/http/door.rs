@@ -37,9 +37,10 @@ impl ServerApp for Door {
     async fn process_new(self: &Arc<Self>, mut stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let mut start = [0; PREFACE.len()];
         // With TLS, the handshake has said which it is.
-        let is_preface =
-            stream.get_ssl_digest().is_none() && stream.try_peek(&mut start).await.ok()? && &start == PREFACE;
-        let front = if is_preface { &self.http2 } else { &self.http1 };
+        if stream.get_ssl_digest().is_none() {
+            pingora::time::timeout(PATIENCE, stream.try_peek(&mut start)).await.ok()?.ok()?;
+        }
+        let front = if &start == PREFACE { &self.http2 } else { &self.http1 };
         front.process_new(stream, shutdown).await
     }
 }

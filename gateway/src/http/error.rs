@@ -68,10 +68,9 @@ impl What {
             Self::RateLimited => (429, "rate_limit_error", "rate_limit_exceeded"),
             Self::Overloaded => (429, "server_error", "overloaded"),
             Self::NoReplica => (503, "server_error", "no_replica"),
-            Self::ReplicaFailed => (502, "server_error", "replica_failed"),
+            Self::ReplicaFailed | Self::Broken => (502, "server_error", "replica_failed"),
             Self::TooLate => (504, "server_error", "first_byte_timeout"),
             Self::Poison => (500, "server_error", "request_failed_replicas"),
-            Self::Broken => (502, "server_error", "replica_failed"),
             Self::Internal => (500, "server_error", "internal"),
         }
     }

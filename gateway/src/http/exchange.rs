@@ -104,9 +104,9 @@ async fn connect(gateway: &Gateway, peer: &Peer) -> Result<Stream, Failure> {
     }
     let identity = peer.identity.load();
     let asked = fetch::get(stream, &peer.endpoint, engine::identity_path(identity.engine));
-    let (reply, stream) = match pingora::time::timeout(gateway.config.load().probe.timeout, asked).await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(_)) | Err(_) => return Err(Failure::Unreachable),
+    let patience = gateway.config.load().probe.timeout;
+    let Ok(Ok((reply, stream))) = pingora::time::timeout(patience, asked).await else {
+        return Err(Failure::Unreachable);
     };
     if !engine::is_same(identity.engine, &identity, &reply) {
         tracing::warn!(replica = %peer.endpoint.authority, "somebody else answers here");

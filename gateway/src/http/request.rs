@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_client_can_only_shorten_its_time() {
-        let hour = Duration::from_secs(3600);
+        let hour = Duration::from_hours(1);
         assert_eq!(total(&headers("x-request-timeout-ms", "1500"), hour), Duration::from_millis(1500));
         assert_eq!(total(&headers("x-request-timeout-ms", "99999999999"), hour), hour);
         assert_eq!(total(&headers("x-request-timeout-ms", "soon"), hour), hour);

@@ -55,6 +55,7 @@ impl Lines {
 
 /// What one answer has shown so far.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own, in any combination")]
 pub struct Watcher {
     is_event_stream: bool,
     /// The tail of a plain answer.

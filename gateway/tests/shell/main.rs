@@ -1,5 +1,8 @@
 //! The real binary between scripted replicas and plain-socket clients.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::float_cmp, reason = "the numbers are whole")]
+
 mod bodies;
 mod chaos;
 mod failover;
