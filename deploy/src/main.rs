@@ -1,5 +1,6 @@
 //! `flotilla`: the operator's command. One subcommand a module; this file only picks one.
 
+mod doctor;
 mod fleet;
 mod http;
 mod machine;
@@ -27,6 +28,8 @@ enum Command {
     Model(model::Args),
     /// Say how many cards a model needs, in which layout, how fast and at what cost.
     Plan(plan::Args),
+    /// Look this machine over: driver, links, limits, ports, model. Exit code 1 for warnings, 2 for faults.
+    Doctor(doctor::Args),
     /// List, add, drain, remove and watch the replicas of a running gateway.
     Fleet(fleet::Args),
     /// Run a program that ends when its parent does (used by `up` for its children).
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
         Command::Up(args) => up::run(args),
         Command::Model(args) => model::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Fleet(args) => fleet::run(&args),
         Command::Leash(args) => up::leash::run(&args),
     };

@@ -8,7 +8,7 @@ mod console;
 mod fleet;
 mod layout;
 pub mod leash;
-mod ports;
+pub mod ports;
 mod run;
 mod settings;
 mod supervise;
