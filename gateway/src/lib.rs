@@ -13,4 +13,6 @@ pub mod gateway;
 pub mod http;
 pub mod probe;
 pub mod server;
+pub mod store;
 pub mod telemetry;
+pub mod tenants;

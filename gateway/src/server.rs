@@ -4,9 +4,12 @@
 
 use crate::admin::Admin;
 use crate::config::Config;
+use crate::discovery;
 use crate::discovery::lease::Leases;
 use crate::gateway::Gateway;
 use crate::http::door::Door;
+use crate::store::{self, Redis};
+use crate::tenants::{self, Keyring, Tenants};
 use parking_lot::Mutex;
 use pingora::apps::ServerApp;
 use pingora::listeners::tls::TlsSettings;
@@ -93,9 +96,16 @@ pub fn run(config: Config) -> io::Result<()> {
     let administering = pingora_runtime::Runtime::new_no_steal(1, "admin");
     let access = crate::telemetry::AccessLog::open(&config.log.access)?;
     let drain = config.server.drain;
-    let gateway = Arc::new(Gateway::new(config, access, background.handle().clone()));
+    let tenants = Arc::new(match &config.keys {
+        Some(path) => {
+            Tenants::of_file(path).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?
+        }
+        None => Tenants::open_to_all(),
+    });
+    let gateway = Arc::new(Gateway::new(config, tenants, access, background.handle().clone()));
     let leases = Arc::new(Leases::default());
-    crate::discovery::configured::apply(&gateway, None, &gateway.config.load_full());
+    discovery::configured::apply(&gateway, None, &gateway.config.load_full());
+    watch_sources(&gateway, &leases, background.handle());
     let (stop, stopped) = watch::channel(false);
     public.serve(Door::new(&gateway), tls, &serving, stopped.clone());
     admin.serve(Admin::new(gateway.clone(), leases.clone()), None, &administering, stopped);
@@ -115,6 +125,26 @@ pub fn run(config: Config) -> io::Result<()> {
     }
     background.shutdown_background();
     Ok(())
+}
+
+/// Starts what watches the world for the gateway, for as long as it lives.
+fn watch_sources(gateway: &Arc<Gateway>, leases: &Arc<Leases>, runtime: &tokio::runtime::Handle) {
+    let config = gateway.config.load_full();
+    if config.keys.is_some() {
+        let changed = {
+            let gateway = gateway.clone();
+            move |ring: &Keyring| gateway.set_tenants(ring)
+        };
+        runtime.spawn(tenants::watch(gateway.tenants.clone(), changed));
+    }
+    if let Some(store) = &config.store {
+        let store =
+            Redis::new(store.url.reveal(), &store.prefix).expect("the configuration was checked with it");
+        runtime.spawn(store::share(gateway.clone(), leases.clone(), Arc::new(store)));
+    }
+    for dns in &config.dns {
+        runtime.spawn(discovery::dns::watch(gateway.clone(), dns.name.clone(), dns.interval));
+    }
 }
 
 /// What time alone brings.

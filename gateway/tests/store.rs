@@ -1,5 +1,7 @@
 //! What gateways share: one contract for both stores, a real Redis among them, and gateways that share through it.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use gateway::config::{Config, RawConfig};
 use gateway::discovery::lease::Leases;
 use gateway::gateway::Gateway;
@@ -69,11 +71,11 @@ async fn check_contract(store: &dyn Store) {
     assert_eq!(store.spend(&[spent(1, 10)]).await.unwrap(), vec![spent(1, 10)]);
     assert_eq!(store.spend(&[spent(2, -5), spent(0, 0)]).await.unwrap(), vec![spent(3, 5), spent(3, 5)]);
 
-    store.announce("http://b:1", Duration::from_secs(60)).await.unwrap();
+    store.announce("http://b:1", Duration::from_mins(1)).await.unwrap();
     store.announce("http://a:1", Duration::from_millis(1)).await.unwrap();
     tokio::time::sleep(Duration::from_millis(5)).await;
     assert_eq!(store.members().await.unwrap(), vec!["http://b:1"]);
-    store.announce("http://a:1", Duration::from_secs(60)).await.unwrap();
+    store.announce("http://a:1", Duration::from_mins(1)).await.unwrap();
     assert_eq!(store.members().await.unwrap(), vec!["http://a:1", "http://b:1"]);
     store.withdraw("http://b:1").await.unwrap();
     assert_eq!(store.members().await.unwrap(), vec!["http://a:1"]);

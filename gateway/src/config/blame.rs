@@ -25,10 +25,7 @@ pub fn explain(error: &figment::Error, place: Place<'_>) -> ConfigError {
             );
             format!("unknown key `{}`{hint}", path.join("."))
         }
-        Kind::InvalidType(actual, expected) => {
-            format!("`{}` must be {expected}, not {}", path.join("."), kind_of(actual))
-        }
-        Kind::InvalidValue(actual, expected) => {
+        Kind::InvalidType(actual, expected) | Kind::InvalidValue(actual, expected) => {
             format!("`{}` must be {expected}, not {}", path.join("."), kind_of(actual))
         }
         _ if path.is_empty() => first.kind.to_string(),

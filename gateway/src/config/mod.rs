@@ -39,8 +39,32 @@ pub struct Config {
     pub retry: Retry,
     /// When a replica is left alone.
     pub health: Rules,
+    /// The file of API keys; absent: everybody may use the gateway.
+    pub keys: Option<PathBuf>,
+    /// What several gateways share; absent: this one is alone.
+    pub store: Option<Store>,
+    /// Names whose addresses are replicas.
+    pub dns: Vec<Dns>,
     /// What is written where.
     pub log: Log,
+}
+
+/// The Redis that several gateways share.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Store {
+    /// Where it is; it may hold a password.
+    pub url: Secret,
+    /// What all its keys begin with.
+    pub prefix: String,
+}
+
+/// A name whose addresses are replicas.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Dns {
+    /// Host and port.
+    pub name: String,
+    /// Time between two looks.
+    pub interval: Duration,
 }
 
 /// The public port.
@@ -251,12 +275,15 @@ impl TryFrom<RawConfig> for Config {
                 burst: within("retry.burst", raw.retry.burst, 100, 0..=1_000_000)?,
             },
             health: health(&raw.health)?,
+            keys: raw.tenants.keys_file,
+            store: store(raw.store)?,
+            dns: raw.dns.into_iter().map(dns).collect::<Result<_, _>>()?,
             log: log(raw.log)?,
         };
         let mut urls: Vec<_> = config.replicas.iter().map(|replica| replica.url.as_str()).collect();
         urls.sort_unstable();
-        if let Some(pair) = urls.windows(2).find(|pair| pair[0] == pair[1]) {
-            return refuse(format!("`replicas` names {} twice", pair[0]));
+        if let Some([url, _]) = urls.array_windows().find(|[a, b]| a == b) {
+            return refuse(format!("`replicas` names {url} twice"));
         }
         Ok(config)
     }
@@ -315,24 +342,36 @@ fn admin(raw: raw::Admin) -> Result<Admin, ConfigError> {
 fn replica(raw: raw::Replica) -> Result<Configured, ConfigError> {
     let endpoint =
         Endpoint::parse(&raw.url, None).map_err(|error| ConfigError(format!("`replicas`: {error}")))?;
-    let engine = match raw.engine {
-        None => None,
-        Some(word) => match engine::parse(&word) {
-            Some(engine) => Some(engine),
-            None => {
-                let known: Vec<_> = engine::ALL.into_iter().map(engine::word).collect();
-                return refuse(format!(
-                    "`replicas.engine` is `{word}`; it must be one of {}",
-                    known.join(", ")
-                ));
-            }
-        },
-    };
+    let engine = raw.engine.map(|word| engine_named(&word)).transpose()?;
     if raw.running_max == Some(0) {
         return refuse("`replicas.running_max` is 0; it must be at least 1");
     }
     let key = secret("replicas.key", raw.key)?;
     Ok(Configured { url: endpoint.url(), engine, models: raw.models, running_max: raw.running_max, key })
+}
+
+fn engine_named(word: &str) -> Result<Engine, ConfigError> {
+    engine::parse(word).ok_or_else(|| {
+        let known: Vec<_> = engine::ALL.into_iter().map(engine::word).collect();
+        ConfigError(format!("`replicas.engine` is `{word}`; it must be one of {}", known.join(", ")))
+    })
+}
+
+fn store(raw: raw::Store) -> Result<Option<Store>, ConfigError> {
+    let Some(url) = secret("store.url", raw.url)? else { return Ok(None) };
+    let prefix = raw.prefix.unwrap_or_else(|| "flotilla".to_owned());
+    crate::store::Redis::new(url.reveal(), &prefix)
+        .map_err(|why| ConfigError(format!("`store.url`: {why}")))?;
+    Ok(Some(Store { url, prefix }))
+}
+
+fn dns(raw: raw::Dns) -> Result<Dns, ConfigError> {
+    let has_port =
+        raw.name.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0));
+    if !has_port {
+        return refuse(format!("`dns.name` is `{}`; it must be a host and a port", raw.name));
+    }
+    Ok(Dns { name: raw.name, interval: millis("dns.interval_ms", raw.interval_ms, 5000, 100..=HOUR_MS)? })
 }
 
 fn timeouts(raw: &raw::Timeouts) -> Result<Timeouts, ConfigError> {

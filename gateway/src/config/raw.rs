@@ -29,6 +29,12 @@ pub struct RawConfig {
     pub retry: Retry,
     /// See [`gateway_core::health::Rules`].
     pub health: Health,
+    /// See [`super::Config::keys`].
+    pub tenants: Tenants,
+    /// See [`super::Store`].
+    pub store: Store,
+    /// See [`super::Dns`].
+    pub dns: Vec<Dns>,
     /// See [`super::Log`].
     pub log: Log,
 }
@@ -67,6 +73,7 @@ pub struct Replica {
 
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(clippy::struct_field_names, reason = "the names are keys, and keys say their unit")]
 pub struct Timeouts {
     pub connect_ms: Option<u64>,
     pub first_byte_ms: Option<u64>,
@@ -119,6 +126,26 @@ pub struct Health {
 pub struct Log {
     pub level: Option<String>,
     pub access: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tenants {
+    pub keys_file: Option<PathBuf>,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Store {
+    pub url: Option<String>,
+    pub prefix: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dns {
+    pub name: String,
+    pub interval_ms: Option<u64>,
 }
 
 /// What the command line says; it wins over everything else.

@@ -95,3 +95,20 @@ fn an_open_admin_port_needs_a_key() {
     assert!(load_text(".toml", "[admin]\nhost = \"0.0.0.0\"\n").unwrap_err().contains("admin.key"));
     assert!(load_text(".toml", "[admin]\nhost = \"0.0.0.0\"\nkey = \"k\"\n").is_ok());
 }
+
+#[test]
+fn a_store_and_names_to_resolve_are_checked_when_read() {
+    let text = "[store]\nurl = \"redis://:canary@r:6379/0\"\n[[dns]]\nname = \"replicas:8001\"\n";
+    let config = load_text(".toml", text).unwrap();
+    assert_eq!(config.store.as_ref().map(|store| store.prefix.as_str()), Some("flotilla"));
+    assert!(!format!("{config:?}").contains("canary"));
+    let error = load_text(".toml", "[store]\nurl = \"canary\"\n").unwrap_err();
+    assert!(
+        error.starts_with("FILE:2: ") && error.contains("store.url") && !error.contains("canary"),
+        "{error}"
+    );
+    for name in ["replicas", "replicas:", "replicas:0", "replicas:x"] {
+        let error = load_text(".toml", &format!("[[dns]]\nname = \"{name}\"\n")).unwrap_err();
+        assert!(error.contains("dns.name"), "{error}");
+    }
+}

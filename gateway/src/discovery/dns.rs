@@ -48,7 +48,8 @@ fn follow(gateway: &Arc<Gateway>, roster: &mut Roster, urls: Vec<String>) {
 /// URLs of all addresses of a name.
 async fn resolve(name: &str) -> Result<Vec<String>, String> {
     let addresses = tokio::time::timeout(PATIENCE, tokio::net::lookup_host(name)).await;
-    let addresses = addresses.map_err(|_| "no answer in time".to_owned())?.map_err(|error| error.to_string())?;
+    let addresses =
+        addresses.map_err(|_| "no answer in time".to_owned())?.map_err(|error| error.to_string())?;
     let mut urls: Vec<_> = addresses.map(|address: SocketAddr| format!("http://{address}")).collect();
     urls.sort();
     urls.dedup();
@@ -63,7 +64,10 @@ mod tests {
     async fn every_address_of_a_name_is_a_url() {
         assert_eq!(resolve("127.0.0.1:8001").await, Ok(vec!["http://127.0.0.1:8001".to_owned()]));
         let local = resolve("localhost:8001").await.unwrap();
-        assert!(local.contains(&"http://127.0.0.1:8001".to_owned()) || local.contains(&"http://[::1]:8001".to_owned()));
+        assert!(
+            local.contains(&"http://127.0.0.1:8001".to_owned())
+                || local.contains(&"http://[::1]:8001".to_owned())
+        );
     }
 
     #[tokio::test]

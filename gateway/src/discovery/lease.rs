@@ -49,6 +49,14 @@ impl Leases {
         Ok(endpoint)
     }
 
+    /// Open leases, and how long each has left; `None` is until it is removed.
+    pub fn open(&self) -> Vec<(String, Option<Duration>)> {
+        let now = Instant::now();
+        let leases = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = |until: &Option<Instant>| until.map(|until| until.saturating_duration_since(now));
+        leases.iter().map(|(url, until)| (url.clone(), left(until))).collect()
+    }
+
     /// Ends a lease before its time.
     pub fn end(&self, url: &str) {
         self.until.lock().unwrap_or_else(PoisonError::into_inner).remove(url);

@@ -17,7 +17,11 @@ impl Roster {
     }
 
     /// A source was looked at: who is new, and who has gone.
-    pub fn look(&mut self, named: impl IntoIterator<Item = String>, now: Instant) -> (Vec<String>, Vec<String>) {
+    pub fn look(
+        &mut self,
+        named: impl IntoIterator<Item = String>,
+        now: Instant,
+    ) -> (Vec<String>, Vec<String>) {
         let is_new = |name: &String| self.seen.insert(name.clone(), now).is_none();
         let joined = named.into_iter().filter(is_new).collect();
         let is_gone = |last: &Instant| now.duration_since(*last) >= self.patience;

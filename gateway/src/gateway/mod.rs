@@ -2,17 +2,23 @@
 //!
 //! The lock is held for one decision or one event, never across a wait.
 
+mod admitting;
 mod members;
 mod placing;
+mod sharing;
 mod view;
 
+pub use admitting::Admitted;
 pub use members::Peer;
 pub use placing::{Choice, Line, Order, Placed, Unplaced};
 pub use view::NoModel;
 
 use crate::config::{Config, Configured};
+use crate::store::Computed;
 use crate::telemetry::{AccessLog, Metrics};
+use crate::tenants::Tenants;
 use arc_swap::ArcSwap;
+use gateway_core::admission::Admission;
 use gateway_core::fleet::Fleet;
 use gateway_core::prefix_index::{Matches, PrefixIndex};
 use gateway_core::queue::{Bounds, Queue};
@@ -23,7 +29,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use shared::id::{ReplicaId, RequestId};
 use shared::time::Instant;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -42,6 +48,9 @@ struct Core {
     index: PrefixIndex,
     matches: Matches,
     queue: Queue,
+    admission: Admission,
+    /// Prompts that other gateways have not heard of.
+    computed: VecDeque<Computed>,
     waiters: BTreeMap<RequestId, placing::Waiter>,
     next_request: u64,
     rng: SmallRng,
@@ -54,6 +63,8 @@ struct Core {
 pub struct Gateway {
     /// The settings now.
     pub config: ArcSwap<Config>,
+    /// Who may use it.
+    pub tenants: Arc<Tenants>,
     /// Counters.
     pub metrics: Metrics,
     /// One line a request.
@@ -79,7 +90,12 @@ impl std::fmt::Debug for Gateway {
 
 impl Gateway {
     /// A gateway without replicas. `background` runs its probes.
-    pub fn new(config: Config, access: AccessLog, background: tokio::runtime::Handle) -> Self {
+    pub fn new(
+        config: Config,
+        tenants: Arc<Tenants>,
+        access: AccessLog,
+        background: tokio::runtime::Handle,
+    ) -> Self {
         let bounds = Bounds { requests_max: config.queue.requests_max, bytes_max: config.queue.bytes_max };
         let core = Core {
             fleet: Fleet::new(config.health),
@@ -88,14 +104,17 @@ impl Gateway {
             index: PrefixIndex::new(HOLDINGS_MAX),
             matches: Matches::default(),
             queue: Queue::new(bounds),
+            admission: Admission::default(),
+            computed: VecDeque::new(),
             waiters: BTreeMap::new(),
             next_request: 0,
             rng: SmallRng::from_os_rng(),
             peers: BTreeMap::new(),
             configured: BTreeMap::new(),
         };
-        Self {
+        let gateway = Self {
             config: ArcSwap::from_pointee(config),
+            tenants,
             metrics: Metrics::new(),
             access,
             connector: TransportConnector::new(None),
@@ -105,7 +124,9 @@ impl Gateway {
             core: Mutex::new(core),
             origin: std::time::Instant::now(),
             background,
-        }
+        };
+        gateway.set_tenants(&gateway.tenants.ring());
+        gateway
     }
 
     /// The time, as the core counts it.

@@ -96,6 +96,9 @@ impl Placed {
         core.index.settle(self.peer.id, &self.pieces, end);
         let changes = core.fleet.end(ticket, outcome, now);
         drop(core);
+        if end.is_computed {
+            self.gateway.remember_computed(self.peer.id, &self.pieces, self.predicted);
+        }
         self.gateway.note(&changes);
         self.gateway.dispatch();
     }

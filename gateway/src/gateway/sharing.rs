@@ -3,6 +3,7 @@
 use super::Gateway;
 use crate::store::{Computed, Spent};
 use gateway_core::prefix_index::Settlement;
+use gateway_core::replica::Replica;
 use shared::id::ReplicaId;
 use shared::prefix::PieceHash;
 
@@ -59,7 +60,7 @@ impl Gateway {
         let mut core = self.core();
         for one in news {
             let same = core.fleet.at(&one.url).filter(|replica| replica.identity().instance == one.instance);
-            if let Some(id) = same.map(|replica| replica.id()) {
+            if let Some(id) = same.map(Replica::id) {
                 let end = Settlement { is_computed: true, predicted: 0, reported: None };
                 core.index.settle(id, &one.pieces, end);
             }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// After so long without a request here a tenant's totals are no longer followed: its buckets are full by then.
-const FOLLOWED: Duration = Duration::from_secs(120);
+const FOLLOWED: Duration = Duration::from_mins(2);
 
 /// One gateway's view.
 #[derive(Clone, Debug, Default)]

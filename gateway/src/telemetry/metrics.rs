@@ -29,6 +29,8 @@ pub struct Metrics {
     pub queued: IntGauge,
     /// See [`names::QUEUED_BYTES`].
     pub queued_bytes: IntGauge,
+    /// 1 while the store can be reached.
+    pub store_up: IntGauge,
     /// See [`names::REFUSED`].
     pub refused: IntCounterVec,
     /// See [`names::TTFT`].
@@ -113,6 +115,7 @@ impl Metrics {
             in_flight: gauge(r, &names::IN_FLIGHT),
             queued: gauge(r, &names::QUEUED),
             queued_bytes: gauge(r, &names::QUEUED_BYTES),
+            store_up: gauge(r, &names::STORE_UP),
             refused: counters(r, &names::REFUSED),
             ttft: histograms(r, &names::TTFT),
             tpot: histograms(r, &names::TPOT),

@@ -85,7 +85,8 @@ impl Tenants {
         }
         let text = std::fs::read(path).map_err(|error| explain(&error))?;
         let file: KeyFile = serde_json::from_slice(&text).map_err(|error| explain(&error))?;
-        let ring = Keyring::new(&file, |name| number(&mut read.numbers, name)).map_err(|error| explain(&error))?;
+        let ring =
+            Keyring::new(&file, |name| number(&mut read.numbers, name)).map_err(|error| explain(&error))?;
         self.ring.store(Arc::new(ring));
         Ok(true)
     }
@@ -179,6 +180,8 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_there_is_an_error_at_the_start() {
-        assert!(Tenants::of_file(Path::new("/nowhere/keys.json")).unwrap_err().contains("/nowhere/keys.json"));
+        assert!(
+            Tenants::of_file(Path::new("/nowhere/keys.json")).unwrap_err().contains("/nowhere/keys.json")
+        );
     }
 }

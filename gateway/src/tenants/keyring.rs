@@ -87,9 +87,13 @@ impl Keyring {
             }
             let tenant = Arc::new(tenant(entry, number(&entry.name)));
             for key in &entry.keys {
-                let is_digest = key.sha256.len() == DIGEST_LEN && key.sha256.bytes().all(|b| b.is_ascii_hexdigit());
+                let is_digest =
+                    key.sha256.len() == DIGEST_LEN && key.sha256.bytes().all(|b| b.is_ascii_hexdigit());
                 if !is_digest {
-                    return Err(format!("key `{}` of `{}`: `sha256` must be 64 hex digits", key.id, entry.name));
+                    return Err(format!(
+                        "key `{}` of `{}`: `sha256` must be 64 hex digits",
+                        key.id, entry.name
+                    ));
                 }
                 let digest = key.sha256.to_ascii_lowercase();
                 if !digests.insert(digest.clone()) {
@@ -151,7 +155,10 @@ fn tenant(entry: &TenantEntry, id: TenantId) -> Tenant {
             Priority::Batch => Class::Batch,
         },
         // A shared salt and a name that happens to equal it must not meet.
-        cache_salt: entry.cache_salt.as_ref().map_or_else(|| format!("tenant:{}", entry.name), |salt| format!("salt:{salt}")),
+        cache_salt: entry
+            .cache_salt
+            .as_ref()
+            .map_or_else(|| format!("tenant:{}", entry.name), |salt| format!("salt:{salt}")),
     }
 }
 

@@ -30,6 +30,12 @@ pub const IN_FLIGHT: Metric = gauge(
 /// Requests that wait in the gateway.
 pub const QUEUED: Metric =
     gauge("flotilla_gateway_requests_queued", &[], "Requests that wait in the gateway's queue.");
+/// Whether the store can be reached.
+pub const STORE_UP: Metric = gauge(
+    "flotilla_gateway_store_up",
+    &[],
+    "1 while the store that gateways share can be reached, 0 while this one goes on alone.",
+);
 /// Body bytes of the requests that wait.
 pub const QUEUED_BYTES: Metric =
     gauge("flotilla_gateway_queued_bytes", &[], "Bytes of request bodies that wait in the gateway's queue.");
@@ -175,6 +181,7 @@ pub const ALL: &[Metric] = &[
     IN_FLIGHT,
     QUEUED,
     QUEUED_BYTES,
+    STORE_UP,
     REFUSED,
     TTFT,
     TPOT,
