@@ -121,6 +121,8 @@ pub struct Replica {
     names: FxHashMap<SequenceId, u64>,
     /// Last block under a piece, to the piece.
     pieces: FxHashMap<BlockHash, PieceHash>,
+    /// Blocks that were stored before their piece was known.
+    named_late: Vec<BlockHash>,
     chain: Vec<BlockHash>,
     changes: Vec<Change>,
     seq: u64,
@@ -143,6 +145,7 @@ impl Replica {
             drawn: Vec::new(),
             names: FxHashMap::default(),
             pieces: FxHashMap::default(),
+            named_late: Vec::new(),
             chain: Vec::new(),
             changes: Vec::new(),
             seq: 0,
@@ -174,7 +177,12 @@ impl Replica {
         self.chain.clear();
         extend_chain(&mut self.chain, text::CHAIN_SEED, attempt.tokens, BLOCK_TOKENS);
         let last_blocks = self.chain.iter().skip(PIECE_BLOCKS - 1).step_by(PIECE_BLOCKS);
-        self.pieces.extend(last_blocks.copied().zip(attempt.pieces.iter().copied()));
+        for (&block, &piece) in last_blocks.zip(attempt.pieces) {
+            // An answer's blocks are stored before anybody can name the text over them: the next turn does.
+            if self.pieces.insert(block, piece).is_none() && self.scheduler.cached_of(&[block]) == 1 {
+                self.named_late.push(block);
+            }
+        }
         Ok(())
     }
 
@@ -253,6 +261,9 @@ impl Replica {
         }
         // What counts is how each piece ended up.
         let mut ends = BTreeMap::new();
+        for hash in self.named_late.drain(..) {
+            ends.extend(self.pieces.get(&hash).map(|&piece| (piece, true)));
+        }
         for change in &self.changes {
             let (hash, is_stored) = match change {
                 Change::Stored(hash) => (hash, true),
@@ -283,6 +294,7 @@ impl Replica {
     /// Everything it holds: what a listener gets that starts, or has missed something.
     pub fn whole(&mut self) -> PieceNews {
         self.changes.clear();
+        self.named_late.clear();
         self.scheduler.take_changes(&mut self.changes);
         self.seq += 1;
         let stored = self.scheduler.cached().filter_map(|hash| self.pieces.get(&hash).copied()).collect();
