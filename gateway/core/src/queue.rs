@@ -3,8 +3,8 @@
 //! Weighted fair queueing: each tenant's requests get finish tags in virtual time, as if all tenants were served at
 //! once in proportion to their class, and go out in the order of their tags. So nobody starves, a tenant with a
 //! thousand waiting delays another's first one by one request only, and one tenant's requests keep their order.
-//! Batch work goes out only when nothing else waits. It knows nothing of replicas: the caller says whether the
-//! first in line may start.
+//! Batch work goes out only when nothing else waits. It knows nothing of replicas: the caller tries to place the
+//! first in line.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -181,23 +181,21 @@ impl Queue {
         Ok(Queued { place, displaced })
     }
 
-    /// The first in line for a model, if `may_start` lets it. Nobody passes the first: a large request would starve.
-    pub fn next(
-        &mut self,
-        model: ModelKey,
-        now: Instant,
-        may_start: impl FnOnce(&Waiting) -> bool,
-    ) -> Option<Waiting> {
-        let pool = self.pools.get_mut(&model)?;
-        let (&key, first) = pool.line.first_key_value()?;
-        if !may_start(first) {
-            return None;
-        }
-        pool.started(key, now);
-        self.remove(key.2)
+    /// The first in line for a model. Nobody passes the first: a large request would starve.
+    pub fn first(&self, model: ModelKey) -> Option<&Waiting> {
+        self.pools.get(&model)?.line.values().next()
     }
 
-    /// Takes a request out: its client left, or it starts.
+    /// A request starts: it leaves the queue, and how fast its line moves is learned.
+    pub fn start(&mut self, id: RequestId, now: Instant) -> Option<Waiting> {
+        let (model, key) = *self.homes.get(&id)?;
+        if let Some(pool) = self.pools.get_mut(&model) {
+            pool.started(key, now);
+        }
+        self.remove(id)
+    }
+
+    /// Takes a request out: its client left, or nobody is there for it any more.
     pub fn remove(&mut self, id: RequestId) -> Option<Waiting> {
         let (model, key) = self.homes.remove(&id)?;
         let waiting = self.pools.get_mut(&model).and_then(|pool| pool.line.remove(&key));

@@ -285,17 +285,14 @@ impl Sim {
             self.requests[late.id.0 as usize].endings += 1;
         }
         for model in self.queue.models().collect::<Vec<_>>() {
-            loop {
-                let mut result = Ok(());
-                let mut queue = std::mem::replace(&mut self.queue, Queue::new(BOUNDS));
-                let next = queue.next(model, self.now, |first| {
-                    result = self.start(first.id.0 as usize);
-                    result != Err(Refusal::Saturated)
-                });
-                self.queue = queue;
-                let Some(next) = next else { break };
+            while let Some(id) = self.queue.first(model).map(|first| first.id) {
+                let result = self.start(id.0 as usize);
+                if result == Err(Refusal::Saturated) {
+                    break;
+                }
+                self.queue.start(id, self.now);
                 if result.is_err() {
-                    self.requests[next.id.0 as usize].endings += 1;
+                    self.requests[id.0 as usize].endings += 1;
                 }
             }
         }

@@ -143,12 +143,12 @@ pub enum Unplaced {
 pub struct Line {
     gateway: Arc<Gateway>,
     id: RequestId,
-    receiver: oneshot::Receiver<Placed>,
+    receiver: oneshot::Receiver<Result<Placed, Unplaced>>,
 }
 
 impl Line {
     /// Waits for a replica; `None` when somebody with more right took the place in the queue.
-    pub async fn wait(&mut self) -> Option<Placed> {
+    pub async fn wait(&mut self) -> Option<Result<Placed, Unplaced>> {
         (&mut self.receiver).await.ok()
     }
 }
@@ -166,7 +166,7 @@ impl Drop for Line {
 /// Who waits behind a place in the queue.
 pub(super) struct Waiter {
     order: Order,
-    sender: oneshot::Sender<Placed>,
+    sender: oneshot::Sender<Result<Placed, Unplaced>>,
 }
 
 /// A choice that has been counted, before it is anybody's.
@@ -191,7 +191,11 @@ impl Core {
         Ok(Counted { decision, ticket, peer, predicted })
     }
 
-    fn push(&mut self, order: Order, now: Instant) -> Result<(RequestId, oneshot::Receiver<Placed>), Full> {
+    fn push(
+        &mut self,
+        order: Order,
+        now: Instant,
+    ) -> Result<(RequestId, oneshot::Receiver<Result<Placed, Unplaced>>), Full> {
         let id = RequestId(self.next_request);
         self.next_request += 1;
         let prompt = self.fleet.prompt_tokens(order.model, order.prompt_bytes);
@@ -260,10 +264,10 @@ impl Gateway {
             if core.queue.is_empty() {
                 return;
             }
-            let Some((waiter, counted)) = next(&mut core, now) else { return };
+            let Some((waiter, chosen)) = next(&mut core, now) else { return };
             self.show_queue(&core);
             drop(core);
-            let placed = self.placed(counted, waiter.order.pieces.clone());
+            let placed = chosen.map(|counted| self.placed(counted, waiter.order.pieces.clone()));
             // If the client has just left, the count goes back as the placement is dropped.
             drop(waiter.sender.send(placed));
         }
@@ -294,27 +298,23 @@ impl Gateway {
     }
 }
 
-/// The first who waits and can be placed, of any model.
-fn next(core: &mut Core, now: Instant) -> Option<(Waiter, Counted)> {
+/// The first who can be placed, or can't wait any longer, of any model.
+fn next(core: &mut Core, now: Instant) -> Option<(Waiter, Result<Counted, Unplaced>)> {
     let models: Vec<ModelKey> = core.queue.models().collect();
     for model in models {
-        // The queue asks whether its first may start; the answer needs the rest of the core.
-        let mut queue = std::mem::replace(&mut core.queue, gateway_core::queue::Queue::new(NO_ROOM));
-        let mut counted = None;
-        let started = queue.next(model, now, |first| {
-            let Some(order) = core.waiters.get(&first.id).map(|waiter| waiter.order.clone()) else {
-                return true;
-            };
-            counted = core.choose(&order, now).ok();
-            counted.is_some()
-        });
-        core.queue = queue;
-        if let Some(waiter) = started.and_then(|started| core.waiters.remove(&started.id)) {
-            return Some((waiter, counted?));
-        }
+        let Some(id) = core.queue.first(model).map(|first| first.id) else { continue };
+        let waiter = core.waiters.remove(&id).expect("whoever is in the queue waits");
+        let chosen = match core.choose(&waiter.order, now) {
+            Err(Refusal::Saturated) => {
+                core.waiters.insert(id, waiter);
+                continue;
+            }
+            Ok(counted) => Ok(counted),
+            Err(Refusal::NoReplica) => Err(Unplaced::NoReplica),
+            Err(Refusal::AllTried) => Err(Unplaced::AllTried),
+        };
+        core.queue.start(id, now);
+        return Some((waiter, chosen));
     }
     None
 }
-
-/// Of the queue that stands in for a moment.
-const NO_ROOM: gateway_core::queue::Bounds = gateway_core::queue::Bounds { requests_max: 0, bytes_max: 0 };

@@ -132,7 +132,10 @@ impl<'a> Search<'a> {
             let until = self.next_comment.map_or(latest, |comment| comment.min(latest));
             tokio::select! {
                 biased;
-                placed = line.wait() => return placed.ok_or_else(|| overloaded(queue.wait_max).into()),
+                placed = line.wait() => {
+                    let placed = placed.ok_or_else(|| overloaded(queue.wait_max))?;
+                    return placed.map_err(|unplaced| self.refuse(unplaced).into());
+                }
                 () = client_gone(self.session) => return Err(Stop::ClientGone),
                 () = tokio::time::sleep_until(until.into()) => {}
             }

@@ -22,8 +22,14 @@ fn waiting(id: u64, tenant: u32, class: Class) -> Waiting {
     }
 }
 
+/// Starts the first in line.
+fn start(queue: &mut Queue, model: ModelKey, now: Instant) -> Option<Waiting> {
+    let first = queue.first(model)?.id;
+    queue.start(first, now)
+}
+
 fn drain(queue: &mut Queue) -> Vec<u64> {
-    std::iter::from_fn(|| queue.next(MODEL, at(1000), |_| true)).map(|waiting| waiting.id.0).collect()
+    std::iter::from_fn(|| start(queue, MODEL, at(1000))).map(|waiting| waiting.id.0).collect()
 }
 
 fn queue_of(list: &[(u64, u32, Class)]) -> Queue {
@@ -66,13 +72,6 @@ fn batch_work_goes_last_whenever_it_came() {
     assert_eq!(drain(&mut queue), vec![2, 1, 0]);
     let queue = queue_of(&[(0, 1, Class::Batch)]);
     assert!(!queue.has_waiting(MODEL), "newcomers pass batch work");
-}
-
-#[test]
-fn the_first_in_line_blocks_those_behind() {
-    let mut queue = queue_of(&[(0, 1, Class::Normal), (1, 1, Class::Normal)]);
-    assert_eq!(queue.next(MODEL, at(5), |waiting| waiting.id.0 == 1), None);
-    assert_eq!(queue.len(), 2);
 }
 
 #[test]
@@ -120,7 +119,7 @@ fn batch_work_gives_way_when_the_queue_is_full() {
 fn an_impossible_deadline_is_refused_at_once() {
     let list: Vec<_> = (0..10).map(|id| (id, 1, Class::Normal)).collect();
     let mut queue = queue_of(&list);
-    queue.next(MODEL, at(900), |_| true).unwrap();
+    start(&mut queue, MODEL, at(900)).unwrap();
     let hasty = Waiting { deadline: at(1001), ..waiting(99, 1, Class::Normal) };
     assert!(matches!(queue.push(hasty, at(1000)), Err(Full::Deadline(_))));
 }
@@ -129,8 +128,8 @@ fn an_impossible_deadline_is_refused_at_once() {
 fn the_expected_wait_follows_how_fast_it_goes() {
     let list: Vec<_> = (0..40).map(|id| (id, 1, Class::Normal)).collect();
     let mut queue = queue_of(&list);
-    for start in 0..30 {
-        queue.next(MODEL, at(1000 + start * 2000), |_| true).unwrap();
+    for second in 0..30 {
+        start(&mut queue, MODEL, at(1000 + second * 2000)).unwrap();
     }
     let place = queue.place(RequestId(35)).unwrap();
     assert_eq!(place.ahead, 5);
@@ -168,7 +167,7 @@ proptest! {
                     }
                 }
                 2 => {
-                    let next = queue.next(ModelKey(model), now, |_| true);
+                    let next = start(&mut queue, ModelKey(model), now);
                     prop_assert!(next.is_none_or(|waiting| inside.remove(&waiting.id)));
                 }
                 _ => {
