@@ -9,6 +9,7 @@ pub mod admin;
 pub mod config;
 pub mod discovery;
 pub mod engine;
+pub mod events;
 pub mod gateway;
 pub mod http;
 pub mod probe;

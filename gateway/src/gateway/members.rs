@@ -5,6 +5,7 @@ use crate::config::Configured;
 use crate::http::endpoint::Endpoint;
 use arc_swap::ArcSwap;
 use gateway_core::fleet::{Change, Event, Report, Source};
+use gateway_core::prefix_index::{PieceChange, Sync};
 use gateway_core::replica::{Engine, Identity};
 use shared::id::ReplicaId;
 use shared::prefix::PIECE_BYTES;
@@ -81,7 +82,8 @@ impl Gateway {
         drop(core);
         tracing::info!(replica = %peer.endpoint.authority, source, "joined");
         self.metrics.add_replica(&peer.endpoint.authority);
-        self.background.spawn(crate::probe::watch(self.clone(), peer));
+        self.background.spawn(crate::probe::watch(self.clone(), peer.clone()));
+        self.background.spawn(crate::events::follow(self.clone(), peer));
     }
 
     /// A probe was answered, or not.
@@ -104,6 +106,16 @@ impl Gateway {
         self.core().index.set_capacity(peer.id, pieces);
         self.apply(Event::Reported(peer.id, report));
         peer.endpoint.set_verified(self.now());
+    }
+
+    /// Pieces came and went on a replica.
+    pub fn apply_pieces(&self, id: ReplicaId, change: PieceChange<'_>) -> Sync {
+        self.core().index.apply(id, change)
+    }
+
+    /// A replica's events are no longer complete.
+    pub fn lost_events(&self, id: ReplicaId) {
+        self.core().index.lost_stream(id);
     }
 
     /// Tells the log, the index and the connections what changed.

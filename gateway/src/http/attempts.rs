@@ -1,12 +1,14 @@
 //! Finds a replica that begins to answer: place, send, and after a failure do what the core says.
 
+use super::continuing::{self, Continuing};
 use super::error::{Error, What};
 use super::exchange::{self, Answer, Outgoing};
 use super::headers::{self, Forwarded};
 use super::request::Request;
 use super::session::{self, client_gone};
-use crate::gateway::{Choice, Gateway, Line, Order, Placed, Unplaced};
+use crate::gateway::{Choice, Gateway, Line, Order, Peer, Placed, Unplaced};
 use gateway_core::queue::Full;
+use gateway_core::replica::Engine;
 use gateway_core::retry::{Failure, GaveUp, Judgement, Verdict};
 use pingora::protocols::http::ServerSession;
 use shared::id::ReplicaId;
@@ -20,6 +22,8 @@ pub struct Found {
     pub placed: Placed,
     /// Under way.
     pub answer: Answer,
+    /// Tokens of an answer gone on with that the replica takes for prompt.
+    pub as_prompt: u32,
 }
 
 /// Why there is no answer to pass on.
@@ -47,6 +51,10 @@ pub struct Search<'a> {
     full: Vec<ReplicaId>,
     /// When to write the next comment into a silent stream.
     next_comment: Option<Instant>,
+    /// The answer to go on with, if it is not a new one.
+    continuing: Option<&'a Continuing<'a>>,
+    /// Tokens of that answer which the chosen replica takes for prompt.
+    as_prompt: u32,
 }
 
 impl std::fmt::Debug for Search<'_> {
@@ -65,7 +73,22 @@ impl<'a> Search<'a> {
     ) -> Self {
         let keep_alive = gateway.config.load().timeouts.keep_alive.filter(|_| request.is_stream);
         let next_comment = keep_alive.map(|interval| request.received + interval);
-        Self { gateway, session, request, order, full: Vec::new(), next_comment }
+        Self {
+            gateway,
+            session,
+            request,
+            order,
+            full: Vec::new(),
+            next_comment,
+            continuing: None,
+            as_prompt: 0,
+        }
+    }
+
+    /// For an answer that broke and is to go on.
+    pub fn going_on(mut self, continuing: &'a Continuing<'a>) -> Self {
+        self.continuing = Some(continuing);
+        self
     }
 
     /// Goes from replica to replica until one begins to answer, or the core gives up.
@@ -75,7 +98,7 @@ impl<'a> Search<'a> {
         loop {
             let (failure, answer) = match self.attempt(&placed, is_fresh).await? {
                 Ok(answer) => match failure_of(&answer) {
-                    None => return Ok(Found { placed, answer }),
+                    None => return Ok(Found { placed, answer, as_prompt: self.as_prompt }),
                     Some(failure) => (failure, Some(answer)),
                 },
                 Err(failure) => (failure, None),
@@ -85,7 +108,7 @@ impl<'a> Search<'a> {
             let judgement = self.gateway.judge(failure, self.request.history, &self.order, deadline);
             self.note(&placed, failure, judgement);
             match (judgement.verdict, answer) {
-                (Verdict::Relay, Some(answer)) => return Ok(Found { placed, answer }),
+                (Verdict::Relay, Some(answer)) => return Ok(Found { placed, answer, as_prompt: 0 }),
                 (Verdict::Refresh, _) => {
                     self.order.tried.pop();
                     self.request.history.refreshed = true;
@@ -111,8 +134,27 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// A replica, after a wait in the queue if must be.
+    /// A replica that can do what is wanted.
     async fn place(&mut self) -> Result<Placed, Stop> {
+        loop {
+            let placed = self.place_anywhere().await?;
+            let Some(continuing) = self.continuing else { return Ok(placed) };
+            match continuing.request_for(&placed.peer.identity.load()) {
+                Ok(next) => {
+                    self.request.body = next.body;
+                    self.as_prompt = next.as_prompt;
+                    return Ok(placed);
+                }
+                Err(obstacle) => {
+                    tracing::debug!(replica = %placed.peer.endpoint.authority, obstacle = obstacle.what(), "can't go on");
+                    self.order.tried.push(placed.peer.id);
+                }
+            }
+        }
+    }
+
+    /// A replica, after a wait in the queue if must be.
+    async fn place_anywhere(&mut self) -> Result<Placed, Stop> {
         match self.gateway.place(&self.order) {
             Ok(Choice::Placed(placed)) => Ok(placed),
             Ok(Choice::Waiting(line)) => {
@@ -204,6 +246,7 @@ impl<'a> Search<'a> {
             request_id: &self.request.id,
             replica_key: endpoint.key.as_deref(),
             pass_authorization: true,
+            wants_ids: asks_for_ids(self.request, &placed.peer),
         };
         let mut head = Vec::with_capacity(512);
         headers::write_head(&mut head, &forwarded, &self.session.req_header().headers);
@@ -276,6 +319,11 @@ impl<'a> Search<'a> {
         }
         error.retry_after(Duration::from_secs(1))
     }
+}
+
+/// Whether a replica is asked for what it takes to go on elsewhere.
+pub fn asks_for_ids(request: &Request, peer: &Peer) -> bool {
+    continuing::is_possible(request) && peer.identity.load().engine == Engine::Flotilla
 }
 
 /// Nobody takes work for a model: at once, with the time of a probe as the wait.

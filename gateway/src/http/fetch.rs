@@ -12,15 +12,19 @@ const REPLY_BYTES_MAX: usize = 8 << 20;
 
 /// Asks `GET path`, and gives the connection back when it can carry more.
 pub async fn get(mut stream: Stream, endpoint: &Endpoint, path: &str) -> io::Result<(Reply, Option<Stream>)> {
+    stream.write_all(head(endpoint, path).as_bytes()).await?;
+    stream.flush().await?;
+    let (answer, body) = read_head(stream, false).await.map_err(|(error, _)| error)?;
+    let (bytes, stream) = whole(body, REPLY_BYTES_MAX).await?;
+    Ok((Reply { status: answer.header.status.as_u16(), body: bytes }, stream))
+}
+
+/// The head of such a question.
+pub fn head(endpoint: &Endpoint, path: &str) -> String {
     let key = endpoint.key.as_ref().map(|key| format!("authorization: Bearer {key}\r\n")).unwrap_or_default();
     let base = &endpoint.base;
     let host = &endpoint.authority;
-    let head = format!("GET {base}{path} HTTP/1.1\r\nhost: {host}\r\naccept: */*\r\n{key}\r\n");
-    stream.write_all(head.as_bytes()).await?;
-    stream.flush().await?;
-    let (head, body) = read_head(stream, false).await.map_err(|(error, _)| error)?;
-    let (bytes, stream) = whole(body, REPLY_BYTES_MAX).await?;
-    Ok((Reply { status: head.header.status.as_u16(), body: bytes }, stream))
+    format!("GET {base}{path} HTTP/1.1\r\nhost: {host}\r\naccept: */*\r\n{key}\r\n")
 }
 
 /// Reads a body to its end.

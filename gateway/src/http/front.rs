@@ -1,19 +1,19 @@
 //! The public port: one request in, one answer out, in named steps.
 
-use super::attempts::{self, Found, Search, Stop};
+use super::attempts::{self, Search, Stop};
 use super::body;
+use super::deliver;
 use super::error::{Error, What};
 use super::record::Ending;
-use super::relay::{self, End, Relay};
+use super::relay;
 use super::request::{self, Request};
 use super::route::{Api, Route, route};
 use super::session::{self, HeadLimits};
-use super::{headers, reply, upstream};
+use super::{headers, reply};
 use crate::config::Config;
 use crate::gateway::{Gateway, NoModel};
 use crate::telemetry::Outcome;
 use async_trait::async_trait;
-use gateway_core::health::{self, Fault};
 use gateway_core::replica::ModelKey;
 use pingora::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream};
 use pingora::protocols::http::ServerSession;
@@ -170,8 +170,8 @@ impl Front {
         let model = self.admit(request)?;
         let latest = (request.received + config.queue.wait_max).min(request.deadline);
         let order = request.order(model, self.gateway.at(latest));
-        let found = Search::new(&self.gateway, session, request, order).run().await?;
-        Ok(self.relay(session, request, found, config).await)
+        let found = Search::new(&self.gateway, session, request, order.clone()).run().await?;
+        Ok(deliver::deliver(&self.gateway, session, request, found, order).await)
     }
 
     async fn gather(
@@ -215,68 +215,6 @@ impl Front {
         })
     }
 
-    async fn relay(
-        &self,
-        session: &mut ServerSession,
-        request: &Request,
-        found: Found,
-        config: &Config,
-    ) -> bool {
-        let Found { mut placed, mut answer } = found;
-        let status = answer.head.header.status.as_u16();
-        let is_event_stream = answer.head.is_event_stream;
-        let needs_done = is_event_stream && matches!(request.api, Api::Chat | Api::Completions);
-        let replica = placed.peer.clone();
-        let mut relay = Relay::new(is_event_stream, needs_done);
-        let end = if relay::begin(session, &mut answer, request, &replica.endpoint.authority).await {
-            relay.run(session, &mut answer.body, request, &config.timeouts, || placed.first_token()).await
-        } else {
-            End::ClientGone
-        };
-        let outcome = relay.outcome(end, status);
-        let mut ending = Ending::relayed(&relay, end, status, request, &placed);
-        placed.end(outcome);
-        let keep = match end {
-            End::Whole => {
-                if let Some(stream) = answer.body.into_reusable() {
-                    upstream::put_back(replica.id, &replica.endpoint, stream);
-                }
-                true
-            }
-            End::ClientGone => false,
-            End::Broken | End::Silent | End::OutOfTime => {
-                let error = broken(end);
-                ending.error = Some(error.what.code());
-                self.break_off(session, &relay, request, &error).await
-            }
-        };
-        ending.record(&self.gateway, request);
-        keep
-    }
-
-    /// Ends an answer that can't be whole: a stream of events with one that says so, others by cutting.
-    async fn break_off(
-        &self,
-        session: &mut ServerSession,
-        relay: &Relay,
-        request: &Request,
-        error: &Error,
-    ) -> bool {
-        if !relay.is_event_stream() {
-            return false;
-        }
-        if !relay.watcher.has_error {
-            let event = error.event(relay::has_own_error_event(request.api));
-            let gap: &[u8] = if relay.watcher.is_between_events() { b"" } else { b"\n\n" };
-            if !session::write(session, &[gap, &event].concat()).await {
-                return false;
-            }
-        }
-        // The end is well formed for HTTP, so that the client reads the event; the connection is not used again.
-        session.set_keepalive(None);
-        session.finish_body().await.is_ok()
-    }
-
     /// Tells the client why not, and everybody else too; whether the connection may carry another request.
     async fn refuse(&self, session: &mut ServerSession, request: &Request, error: &Error) -> bool {
         self.gateway.metrics.refused.with_label_values(&[error.what.code()]).inc();
@@ -314,27 +252,4 @@ fn unknown_model(gateway: &Gateway, name: &str) -> Error {
     let models = gateway.models().join(", ");
     Error::new(What::UnknownModel, format!("the model `{name}` does not exist; there is {models}"))
         .param("model")
-}
-
-fn broken(end: End) -> Error {
-    match end {
-        End::Silent => Error::new(What::Broken, "the replica stopped sending in the middle of its answer"),
-        End::OutOfTime => Error::new(What::TooLate, "the request's time was up before its answer was whole"),
-        _ => Error::new(What::Broken, "the replica went away in the middle of its answer"),
-    }
-}
-
-impl Relay {
-    /// What the replica's circuit is told.
-    fn outcome(&self, end: End, status: u16) -> health::Outcome {
-        match end {
-            End::Whole if status < 400 => health::Outcome::Answered(health::Usage {
-                prompt_tokens: self.watcher.usage.prompt_tokens,
-                cached_tokens: self.watcher.usage.cached_tokens,
-                answer_tokens: self.watcher.usage.completion_tokens,
-            }),
-            End::Whole | End::ClientGone | End::OutOfTime => health::Outcome::Neutral,
-            End::Broken | End::Silent => health::Outcome::Failed { fault: Fault::Broken, retry_after: None },
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! Which headers pass, in both directions, and the request head as a replica gets it.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
+use shared::wire::CONTINUE_HEADER;
 use std::io::Write;
 
 /// Headers that belong to one connection (RFC 9110, 7.6.1) and never pass.
@@ -17,7 +18,15 @@ const HOP_BY_HOP: [&str; 9] = [
 ];
 
 /// Request headers the gateway answers for itself, or writes anew.
-const OWN: [&str; 5] = ["host", "content-length", "expect", "authorization", "content-encoding"];
+const OWN: [&str; 7] = [
+    "host",
+    "content-length",
+    "expect",
+    "authorization",
+    "content-encoding",
+    "x-request-id",
+    CONTINUE_HEADER,
+];
 
 /// Whether a header belongs to one connection only.
 pub fn is_hop_by_hop(name: &str) -> bool {
@@ -41,6 +50,8 @@ pub struct Forwarded<'a> {
     pub replica_key: Option<&'a str>,
     /// Whether the client's authorization passes, since the gateway has no keys of its own.
     pub pass_authorization: bool,
+    /// Whether the replica is to name the tokens of each event.
+    pub wants_ids: bool,
 }
 
 /// Writes the request head for a replica: HTTP/1.1, one framing header, the client's end-to-end headers unchanged.
@@ -51,7 +62,6 @@ pub fn write_head(out: &mut Vec<u8>, forwarded: &Forwarded<'_>, client: &HeaderM
     for (name, value) in client {
         let passes = !is_hop_by_hop(name.as_str())
             && !OWN.contains(&name.as_str())
-            && name.as_str() != "x-request-id"
             && !listed.iter().any(|option| option.eq_ignore_ascii_case(name.as_str()));
         if passes {
             write_line(out, name, value);
@@ -65,6 +75,9 @@ pub fn write_head(out: &mut Vec<u8>, forwarded: &Forwarded<'_>, client: &HeaderM
         write_line(out, &header::AUTHORIZATION, value);
     }
     let _ = write!(out, "x-request-id: {}\r\n", forwarded.request_id);
+    if forwarded.wants_ids {
+        let _ = write!(out, "{CONTINUE_HEADER}: 1\r\n");
+    }
     if forwarded.body_bytes > 0 || forwarded.method == "POST" {
         let _ = write!(out, "content-length: {}\r\n", forwarded.body_bytes);
     }
@@ -130,6 +143,7 @@ mod tests {
             ("authorization", "Bearer client"),
             ("x-request-id", "theirs"),
             ("traceparent", "00-1"),
+            ("x-flotilla-continue", "theirs"),
         ]);
         let forwarded = Forwarded {
             method: "POST",
@@ -139,6 +153,7 @@ mod tests {
             request_id: "ours",
             replica_key: None,
             pass_authorization: true,
+            wants_ids: true,
         };
         let mut out = Vec::new();
         write_head(&mut out, &forwarded, &client);
@@ -146,7 +161,7 @@ mod tests {
         assert_eq!(
             text,
             "POST /v1/chat/completions HTTP/1.1\r\nhost: replica:1\r\naccept: */*\r\ntraceparent: 00-1\r\n\
-             authorization: Bearer client\r\nx-request-id: ours\r\ncontent-length: 5\r\n\r\n"
+             authorization: Bearer client\r\nx-request-id: ours\r\nx-flotilla-continue: 1\r\ncontent-length: 5\r\n\r\n"
         );
     }
 

@@ -17,6 +17,8 @@ pub struct Prompt<'a> {
     /// The most tokens wanted back.
     pub answer_tokens_max: Option<u32>,
     members: Vec<Member<'a>>,
+    /// Where the object's first member may stand.
+    start: usize,
 }
 
 /// Reads the body of a JSON request.
@@ -28,7 +30,8 @@ pub fn read(body: &[u8]) -> Result<Prompt<'_>, Error> {
     let members = scan::members(body).map_err(|Malformed { at }| {
         Error::new(What::BadBody, format!("the request body is not a JSON object (at byte {at})"))
     })?;
-    let mut prompt = Prompt { members, ..Prompt::default() };
+    let start = body.iter().position(|&byte| byte == b'{').map_or(0, |brace| brace + 1);
+    let mut prompt = Prompt { members, start, ..Prompt::default() };
     if let Some(model) = prompt.member("model") {
         let name = scan::string(model.value)
             .ok_or_else(|| Error::new(What::BadBody, "`model` must be a string").param("model"))?;
@@ -53,6 +56,21 @@ impl<'a> Prompt<'a> {
     /// The bytes of a top-level field.
     pub fn value(&self, key: &str) -> Option<&'a [u8]> {
         self.member(key).map(|member| member.value)
+    }
+
+    /// Where the value of a top-level field lies.
+    pub fn span(&self, key: &str) -> Option<Range<usize>> {
+        self.member(key).map(|member| member.span.clone())
+    }
+
+    /// Whether there are no fields at all.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Where a new first field may stand.
+    pub fn start(&self) -> usize {
+        self.start
     }
 
     /// The prompt's text as a chain of pieces, and how many bytes it has.

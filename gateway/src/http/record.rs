@@ -4,8 +4,10 @@ use super::error::{Error, What};
 use super::relay::{End, Relay};
 use super::request::Request;
 use super::stream::Usage;
-use crate::gateway::{Gateway, Placed};
+use crate::gateway::{Gateway, Peer};
 use crate::telemetry::{Line, NO_MODEL, Outcome};
+use gateway_core::route::Decision;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How one request ended.
@@ -23,6 +25,17 @@ pub struct Ending {
     tpot: Option<Duration>,
     usage: Usage,
     predicted_tokens: u32,
+}
+
+/// The replica that had the request last.
+#[derive(Debug)]
+pub struct Last {
+    /// It.
+    pub peer: Arc<Peer>,
+    /// Why it was chosen.
+    pub decision: Decision,
+    /// It went on with another's answer.
+    pub is_continued: bool,
 }
 
 impl Ending {
@@ -52,14 +65,15 @@ impl Ending {
         Self { status: error.what.status(), error: Some(error.what.code()), ..Self::of(outcome) }
     }
 
-    /// An ending by a replica's answer.
-    pub fn relayed(relay: &Relay, end: End, status: u16, request: &Request, placed: &Placed) -> Self {
+    /// An ending by a replica's answer; the last one's, if it changed replicas.
+    pub fn relayed(relay: &Relay, end: End, status: u16, request: &Request, last: &Last) -> Self {
         let outcome = match end {
             End::ClientGone => Outcome::ClientClosed,
             End::Broken | End::Silent | End::OutOfTime => Outcome::Broken,
             End::Whole if status >= 500 => Outcome::Failed,
             End::Whole if status == 429 => Outcome::Shed,
             End::Whole if status >= 400 => Outcome::ClientError,
+            End::Whole if last.is_continued => Outcome::Continued,
             End::Whole if request.history.attempts > 1 => Outcome::FailedOver,
             End::Whole => Outcome::Ok,
         };
@@ -68,12 +82,12 @@ impl Ending {
         let span = watcher.first_token.zip(watcher.last_token).map(|(first, last)| last - first);
         Self {
             status,
-            replica: Some((placed.peer.endpoint.authority.clone(), placed.decision.reason.word())),
+            replica: Some((last.peer.endpoint.authority.clone(), last.decision.reason.word())),
             bytes_out: relay.bytes_out,
             ttft: watcher.first_token.map(|first| first.saturating_duration_since(request.received)),
             tpot: span.filter(|_| later_tokens > 0).map(|span| span / later_tokens),
             usage: watcher.usage,
-            predicted_tokens: placed.decision.cached_tokens,
+            predicted_tokens: last.decision.cached_tokens,
             ..Self::of(outcome)
         }
     }
@@ -89,9 +103,6 @@ impl Ending {
         metrics.duration.with_label_values(&[label]).observe(total.as_secs_f64());
         if let Some((replica, _)) = &self.replica {
             metrics.replica_requests.with_label_values(&[replica.as_str(), self.at_replica()]).inc();
-            if self.outcome == Outcome::Broken {
-                metrics.replica_failures.with_label_values(&[replica.as_str(), "broken_stream"]).inc();
-            }
             metrics.queue_time.with_label_values(&[label]).observe(request.times.queue.as_secs_f64());
         }
         if let Some(ttft) = self.ttft {

@@ -6,6 +6,7 @@ use super::request::Request;
 use super::route::Api;
 use super::session::{self, client_gone};
 use super::stream::{Lines, Watcher};
+use super::transcript::Transcript;
 use crate::config::Timeouts;
 use http::header;
 use pingora::http::ResponseHeader;
@@ -36,6 +37,10 @@ pub struct Relay {
     /// Body bytes sent.
     pub bytes_out: u64,
     lines: Option<Lines>,
+    /// What a stream that may go on elsewhere has said.
+    pub transcript: Option<Transcript>,
+    /// What goes out next, when it is not what came in.
+    out: Vec<u8>,
     /// A stream of this API ends with `[DONE]`.
     needs_done: bool,
     /// The last time anything came from the replica.
@@ -44,11 +49,13 @@ pub struct Relay {
 
 impl Relay {
     /// For an answer that has not begun at the client.
-    pub fn new(is_event_stream: bool, needs_done: bool) -> Self {
+    pub fn new(is_event_stream: bool, needs_done: bool, transcript: Option<Transcript>) -> Self {
         Self {
             watcher: Watcher::new(is_event_stream),
             bytes_out: 0,
             lines: is_event_stream.then(Lines::default),
+            transcript,
+            out: Vec::new(),
             needs_done,
             heard: Instant::now(),
         }
@@ -70,7 +77,7 @@ impl Relay {
     ) -> End {
         let timer = tokio::time::sleep_until((self.heard + timeouts.idle).min(request.deadline).into());
         tokio::pin!(timer);
-        let mut has_begun = false;
+        let mut has_begun = self.watcher.first_token.is_some();
         loop {
             if !body.payload().is_empty() {
                 self.heard = Instant::now();
@@ -78,6 +85,9 @@ impl Relay {
                     return End::ClientGone;
                 }
                 body.consume();
+                if self.has_failed() {
+                    return End::Broken;
+                }
                 if !has_begun && self.watcher.first_token.is_some() {
                     has_begun = true;
                     first_token();
@@ -105,14 +115,36 @@ impl Relay {
         }
     }
 
+    /// Another replica's answer follows: what was cut of the first one's last line is forgotten.
+    pub fn change_replica(&mut self, as_prompt: u32) {
+        self.lines = Some(Lines::default());
+        self.heard = Instant::now();
+        if let Some(transcript) = &mut self.transcript {
+            transcript.change_replica(as_prompt);
+        }
+    }
+
     async fn pass(&mut self, session: &mut ServerSession, bytes: &[u8]) -> bool {
         let whole = match &mut self.lines {
             Some(lines) => lines.push(bytes),
             None => bytes,
         };
-        self.watcher.see(whole, self.heard);
-        self.bytes_out += whole.len() as u64;
-        whole.is_empty() || session::write(session, whole).await
+        self.out.clear();
+        let passed = match &mut self.transcript {
+            Some(transcript) => {
+                transcript.pass(whole, &mut self.out);
+                self.out.as_slice()
+            }
+            None => whole,
+        };
+        self.watcher.see(passed, self.heard);
+        self.bytes_out += passed.len() as u64;
+        passed.is_empty() || session::write(session, passed).await
+    }
+
+    /// Whether the replica has sent an error event in mid-stream.
+    fn has_failed(&self) -> bool {
+        self.transcript.as_ref().is_some_and(|transcript| transcript.error.is_some())
     }
 
     async fn finish(&mut self, session: &mut ServerSession) -> End {

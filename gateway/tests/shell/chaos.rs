@@ -47,9 +47,17 @@ async fn after_a_storm_every_count_is_back_at_zero() {
     assert_eq!(gateway.metric("flotilla_gateway_requests_queued").await, 0.0);
     let counted = async || {
         let mut sum = 0.0;
-        for outcome in
-            ["ok", "failed_over", "client_error", "client_closed", "shed", "no_replica", "failed", "broken"]
-        {
+        for outcome in [
+            "ok",
+            "failed_over",
+            "continued",
+            "client_error",
+            "client_closed",
+            "shed",
+            "no_replica",
+            "failed",
+            "broken",
+        ] {
             for model in ["m", "-"] {
                 let sample =
                     format!("flotilla_gateway_requests_total{{model=\"{model}\",outcome=\"{outcome}\"}}");

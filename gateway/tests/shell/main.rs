@@ -5,6 +5,7 @@
 
 mod bodies;
 mod chaos;
+mod continuing;
 mod failover;
 mod http;
 mod lifecycle;

@@ -1,7 +1,7 @@
 //! A replica that does what a test says, byte by byte, and remembers what it was asked.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -86,6 +86,7 @@ struct Shared {
     instance: Mutex<String>,
     state: Mutex<String>,
     models: Mutex<Vec<String>>,
+    is_vllm: AtomicBool,
     running_max: AtomicUsize,
     script: Mutex<Script>,
     recorded: Mutex<Vec<Recorded>>,
@@ -134,6 +135,7 @@ impl Stub {
             instance: Mutex::new(format!("instance-{}", uuid::Uuid::new_v4())),
             state: Mutex::new("ready".into()),
             models: Mutex::new(vec!["m".into()]),
+            is_vllm: AtomicBool::new(false),
             running_max: AtomicUsize::new(0),
             script: Mutex::new(Arc::new(script)),
             recorded: Mutex::default(),
@@ -185,6 +187,11 @@ impl Stub {
         *self.shared.models.lock().unwrap() = models.iter().map(|&model| model.into()).collect();
     }
 
+    /// From now on it is vLLM.
+    pub fn be_vllm(&self) {
+        self.shared.is_vllm.store(true, Ordering::SeqCst);
+    }
+
     pub fn set_running_max(&self, most: usize) {
         self.shared.running_max.store(most, Ordering::SeqCst);
     }
@@ -215,9 +222,9 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, serving: Arc<Mutex<V
 async fn serve(mut stream: TcpStream, shared: Arc<Shared>) {
     let mut buffer = Vec::new();
     while let Some(mut request) = read(&mut stream, &mut buffer).await {
-        let acts = if request.target.starts_with("/fleet/report") {
+        let acts = if let Some(answer) = probe(&request, &shared) {
             shared.probes.fetch_add(1, Ordering::SeqCst);
-            Act::json(200, &report(&shared))
+            answer
         } else {
             request.number = shared.requests.fetch_add(1, Ordering::SeqCst);
             shared.recorded.lock().unwrap().push(request.clone());
@@ -260,6 +267,24 @@ async fn closed(stream: &mut TcpStream) {
     let mut byte = [0; 1];
     while matches!(stream.peek(&mut byte).await, Ok(1)) {
         tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The answer to a probe; `None` for everything else.
+fn probe(request: &Recorded, shared: &Shared) -> Option<Vec<Act>> {
+    let is_vllm = shared.is_vllm.load(Ordering::SeqCst);
+    match request.target.as_str() {
+        "/fleet/events" => Some(Act::json(404, "{}")),
+        "/fleet/report" if is_vllm => Some(Act::json(404, "{}")),
+        "/fleet/report" => Some(Act::json(200, &report(shared))),
+        "/v1/models" if is_vllm => {
+            let models = shared.models.lock().unwrap().clone();
+            let list: Vec<_> =
+                models.iter().map(|id| serde_json::json!({ "id": id, "owned_by": "vllm" })).collect();
+            Some(Act::json(200, &serde_json::json!({ "data": list }).to_string()))
+        }
+        "/health" | "/metrics" | "/api/version" | "/info" if is_vllm => Some(Act::json(200, "")),
+        _ => None,
     }
 }
 

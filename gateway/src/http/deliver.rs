@@ -1,0 +1,200 @@
+//! Brings an answer to its end: passes it on, and when its replica breaks it off, has another go on with it.
+
+use super::attempts::{Found, Search, Stop, asks_for_ids};
+use super::continuing::{self, Continuing};
+use super::error::{Error, What};
+use super::record::{Ending, Last};
+use super::relay::{self, End, Relay};
+use super::request::Request;
+use super::route::Api;
+use super::session;
+use super::transcript::Transcript;
+use super::upstream;
+use crate::gateway::{Gateway, Order, Placed};
+use bytes::Bytes;
+use gateway_core::health::{Outcome, Usage};
+use gateway_core::replica::Identity;
+use gateway_core::retry::{Failure, Verdict};
+use pingora::protocols::http::ServerSession;
+use std::sync::Arc;
+
+/// An answer on its way, whichever replica gives it.
+struct Delivery<'a> {
+    gateway: &'a Arc<Gateway>,
+    session: &'a mut ServerSession,
+    request: &'a mut Request,
+    order: Order,
+    relay: Relay,
+    /// The client's body, whatever was sent to replicas.
+    original: Bytes,
+}
+
+/// Delivers what was found, and records it; whether the connection may carry another request.
+pub async fn deliver(
+    gateway: &Arc<Gateway>,
+    session: &mut ServerSession,
+    request: &mut Request,
+    found: Found,
+    order: Order,
+) -> bool {
+    let status = found.answer.head.header.status.as_u16();
+    let is_event_stream = found.answer.head.is_event_stream;
+    let may_go_on = is_event_stream && status < 400 && continuing::is_possible(request);
+    let transcript = may_go_on.then(|| Transcript::new(asks_for_ids(request, &found.placed.peer)));
+    let needs_done = is_event_stream && matches!(request.api, Api::Chat | Api::Completions);
+    let relay = Relay::new(is_event_stream, needs_done, transcript);
+    let original = request.body.clone();
+    let delivery = Delivery { gateway, session, request, order, relay, original };
+    delivery.run(found, status).await
+}
+
+impl Delivery<'_> {
+    async fn run(mut self, found: Found, status: u16) -> bool {
+        let mut found = found;
+        let mut is_continued = false;
+        loop {
+            let last =
+                Last { peer: found.placed.peer.clone(), decision: found.placed.decision, is_continued };
+            let end = self.pass(&mut found).await;
+            if end == End::Whole
+                && let Some(stream) = found.answer.body.into_reusable()
+            {
+                upstream::put_back(last.peer.id, &last.peer.endpoint, stream);
+            }
+            let next = match end {
+                End::Broken | End::Silent => self.go_on(found.placed).await,
+                _ => {
+                    found.placed.end(self.outcome(end, status));
+                    None
+                }
+            };
+            match next {
+                Some(Ok(next)) => {
+                    is_continued = true;
+                    found = next;
+                }
+                Some(Err(other)) => return self.record(other, status, &last).await,
+                None => return self.record(end, status, &last).await,
+            }
+        }
+    }
+
+    async fn pass(&mut self, found: &mut Found) -> End {
+        let Found { placed, answer, .. } = found;
+        if !relay::begin(self.session, answer, self.request, &placed.peer.endpoint.authority).await {
+            return End::ClientGone;
+        }
+        let timeouts = self.gateway.config.load().timeouts;
+        self.relay.run(self.session, &mut answer.body, self.request, &timeouts, || placed.first_token()).await
+    }
+
+    /// After a break: another replica's answer, or how it ended instead. `None` when it ends as it is.
+    async fn go_on(&mut self, placed: Placed) -> Option<Result<Found, End>> {
+        self.order.tried.push(placed.peer.id);
+        let deadline = self.gateway.at(self.request.deadline);
+        let judgement = self.gateway.judge(Failure::Broken, self.request.history, &self.order, deadline);
+        self.request.history.deaths += u32::from(judgement.is_death);
+        let from = placed.peer.identity.load_full();
+        let replica = placed.peer.endpoint.authority.clone();
+        placed.end(judgement.outcome);
+        self.gateway.metrics.replica_failures.with_label_values(&[replica.as_str(), "broken_stream"]).inc();
+        let transcript = self.relay.transcript.clone()?;
+        if transcript.is_finished {
+            return self.close().await.map(Err);
+        }
+        if judgement.verdict != Verdict::Continue {
+            return None;
+        }
+        let next = self.search(&transcript, &from).await;
+        let outcome = if matches!(next, Some(Ok(_))) { "resumed" } else { "failed" };
+        self.gateway.metrics.continuations.with_label_values(&[outcome]).inc();
+        next
+    }
+
+    async fn search(&mut self, transcript: &Transcript, from: &Identity) -> Option<Result<Found, End>> {
+        let continuing = Continuing { original: &self.original, transcript, from, api: self.request.api };
+        let search = Search::new(self.gateway, self.session, self.request, self.order.clone());
+        match search.going_on(&continuing).run().await {
+            Ok(found) if found.answer.head.is_event_stream => {
+                self.order.tried.clear();
+                self.relay.change_replica(found.as_prompt);
+                self.end_event().await.then_some(Ok(found)).or(Some(Err(End::ClientGone)))
+            }
+            Ok(_) | Err(Stop::Refused(_)) => None,
+            Err(Stop::ClientGone) => Some(Err(End::ClientGone)),
+        }
+    }
+
+    /// Ends an event whose blank line was cut off.
+    async fn end_event(&mut self) -> bool {
+        self.relay.watcher.is_between_events() || session::write(self.session, b"\n").await
+    }
+
+    /// The answer was whole but for its end, which is written here, unless the client waits for usage as well.
+    async fn close(&mut self) -> Option<End> {
+        let wants_usage = memchr::memmem::find(&self.original, b"include_usage").is_some();
+        if wants_usage && self.relay.watcher.usage.prompt_tokens.is_none() {
+            return None;
+        }
+        let written = self.end_event().await && session::write(self.session, b"data: [DONE]\n\n").await;
+        let is_whole = written && self.session.finish_body().await.is_ok();
+        Some(if is_whole { End::Whole } else { End::ClientGone })
+    }
+
+    async fn record(mut self, end: End, status: u16, last: &Last) -> bool {
+        let mut ending = Ending::relayed(&self.relay, end, status, self.request, last);
+        let keep = match end {
+            End::Whole => true,
+            End::ClientGone => false,
+            End::Broken | End::Silent | End::OutOfTime => {
+                let error = broken(end);
+                ending.error = Some(error.what.code());
+                self.break_off(&error).await
+            }
+        };
+        ending.record(self.gateway, self.request);
+        keep
+    }
+
+    /// Ends an answer that can't be whole: a stream of events with one that says so, others by cutting.
+    async fn break_off(&mut self, error: &Error) -> bool {
+        if !self.relay.is_event_stream() {
+            return false;
+        }
+        if !self.relay.watcher.has_error {
+            let theirs = self.relay.transcript.as_ref().and_then(|transcript| transcript.error.as_ref());
+            let event = match theirs {
+                Some(event) => [b"data: ", event.as_slice(), b"\n\n"].concat(),
+                None => error.event(relay::has_own_error_event(self.request.api)),
+            };
+            let gap: &[u8] = if self.relay.watcher.is_between_events() { b"" } else { b"\n\n" };
+            if !session::write(self.session, &[gap, &event].concat()).await {
+                return false;
+            }
+        }
+        // The end is well formed for HTTP, so that the client reads the event; the connection is not used again.
+        self.session.set_keepalive(None);
+        self.session.finish_body().await.is_ok()
+    }
+
+    /// What the replica's circuit is told.
+    fn outcome(&self, end: End, status: u16) -> Outcome {
+        let usage = &self.relay.watcher.usage;
+        match end {
+            End::Whole if status < 400 => Outcome::Answered(Usage {
+                prompt_tokens: usage.prompt_tokens,
+                cached_tokens: usage.cached_tokens,
+                answer_tokens: usage.completion_tokens,
+            }),
+            _ => Outcome::Neutral,
+        }
+    }
+}
+
+fn broken(end: End) -> Error {
+    match end {
+        End::Silent => Error::new(What::Broken, "the replica stopped sending in the middle of its answer"),
+        End::OutOfTime => Error::new(What::TooLate, "the request's time was up before its answer was whole"),
+        _ => Error::new(What::Broken, "the replica went away in the middle of its answer"),
+    }
+}
