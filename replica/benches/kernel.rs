@@ -7,9 +7,9 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use replica::kernel::{AttentionSpec, Device, HeadLayout, Isa, KvKind, KvShape, Matrix, Part};
+use replica::kernel::{AttentionSpec, Device, HeadLayout, Isa, KvKind, KvShape, Matrix, Part, RopeTable};
 use replica_core::batch::{Batch, BlockId, Output, Share};
-use replica_format::facts::TensorKind;
+use replica_format::facts::{Rope, RopeScaling, TensorKind};
 use shared::id::SequenceId;
 
 const KINDS: [TensorKind; 8] = [
@@ -43,6 +43,13 @@ fn main() {
             if name.contains(&filter) {
                 products(&device, kind, rows, cols, &name);
             }
+        }
+    }
+    for (context, streams, rows) in
+        [(64, 1, 1), (64, 4, 1), (64, 16, 1), (1024, 1, 1), (1024, 16, 1), (512, 1, 128)]
+    {
+        if "step".contains(&filter) {
+            step(&device, context, streams, rows);
         }
     }
     for kind in [KvKind::F32, KvKind::F16] {
@@ -107,6 +114,89 @@ fn products(device: &Device, kind: TensorKind, rows: usize, cols: usize, name: &
     println!();
 }
 
+/// The weights of SmolLM2-135M as its `Q4_1` file keeps them.
+struct Model {
+    layers: Vec<[Matrix; 4]>,
+    head: Matrix,
+}
+
+impl Model {
+    fn new(device: &Device) -> Self {
+        let pack = |kind: TensorKind, rows: usize, cols: usize| {
+            let bytes = vec![0; rows * kind.bytes(cols as u64) as usize];
+            Matrix::pack(device, &[Part::of(kind, rows, cols, &bytes)]).expect("memory")
+        };
+        let shapes = [(960, 576), (576, 576), (3072, 576), (576, 1536)];
+        let layer = || shapes.map(|(rows, cols)| pack(TensorKind::Q4_1, rows, cols));
+        Self { layers: (0..30).map(|_| layer()).collect(), head: pack(TensorKind::Q8_0, 49152, 576) }
+    }
+}
+
+/// A whole step of the model, each of `streams` with `rows` new rows, without embedding and sampling.
+fn step(device: &Device, context: usize, streams: usize, rows: usize) {
+    let model = Model::new(device);
+    let layout = HeadLayout { heads: 9, kv_heads: 3, head_dim: 64 };
+    let spec = AttentionSpec { layout, scale: 0.125, window: None, softcap: None };
+    let blocks = context / 32;
+    let shape =
+        KvShape { kind: KvKind::F16, blocks: blocks * streams, block_tokens: 32, kv_heads: 3, head_dim: 64 };
+    let mut kv: Vec<_> = (0..30).map(|_| device.kv_layer(shape).expect("memory")).collect();
+    let mut batch = Batch::default();
+    for stream in 0..streams {
+        let first = batch.positions.len();
+        batch.positions.extend((context - rows) as u32..context as u32);
+        batch.slots.extend((0..rows).map(|row| ((stream + 1) * context - rows + row) as u32));
+        batch.tables.extend((0..blocks).map(|block| BlockId((stream * blocks + block) as u32)));
+        let table = stream * blocks..(stream + 1) * blocks;
+        batch.tokens.resize(first + rows, 0);
+        let rows = first..first + rows;
+        batch.shares.push(Share { sequence: SequenceId(0), rows, table, output: Output::Last });
+    }
+    let all = batch.rows();
+    let rope = Rope { theta: 1e5, local_theta: None, dim: 64, scaling: RopeScaling::None };
+    let table = RopeTable::new(&rope, rope.theta, 8192);
+    let norm = device.vector(&[1.0; 576]).expect("memory");
+    let mut x = device.from_host(&vec![0.5; all * 576], 576).expect("memory");
+    let seconds = best(|| {
+        let mut run = || -> replica::kernel::Result<()> {
+            let angles = device.angles(&table, &batch.positions);
+            let mut normed = device.rows(all, 576)?;
+            let mut delta = device.from_host(&vec![0.0; all * 576], 576)?;
+            for ([qkv_weight, out_weight, gate_up_weight, down_weight], kv) in
+                model.layers.iter().zip(&mut kv)
+            {
+                device.add_rms_norm(&mut x, &delta, &norm, 1e-5, &mut normed)?;
+                let mut qkv = device.rows(all, layout.width())?;
+                device.matmul(&normed, qkv_weight, &mut qkv)?;
+                device.rotate(&mut qkv, 0..12, 64, &angles)?;
+                device.write_kv(&qkv, layout, kv, &batch.slots)?;
+                let mut attended = device.rows(all, 576)?;
+                device.attend(&qkv, kv, &batch, &spec, &mut attended)?;
+                device.matmul(&attended, out_weight, &mut delta)?;
+                device.add_rms_norm(&mut x, &delta, &norm, 1e-5, &mut normed)?;
+                let mut gate_up = device.rows(all, 3072)?;
+                device.matmul(&normed, gate_up_weight, &mut gate_up)?;
+                let mut active = device.rows(all, 1536)?;
+                device.silu_mul(&gate_up, &mut active)?;
+                device.matmul(&active, down_weight, &mut delta)?;
+            }
+            let last: Vec<usize> = batch.output_rows().collect();
+            let mut sampled = device.rows(last.len(), 576)?;
+            device.gather(&x, &last, &mut sampled)?;
+            let mut logits = device.rows(last.len(), 49152)?;
+            device.matmul(&sampled, &model.head, &mut logits)
+        };
+        run().expect("no fault");
+    });
+    let bytes: usize = model.layers.iter().flatten().chain([&model.head]).map(Matrix::bytes).sum();
+    println!(
+        "step of {streams} x {rows} rows at {context}: {:.2} ms, {:.0} tok/s, weights at {:.1} GB/s",
+        seconds * 1e3,
+        all as f64 / seconds,
+        bytes as f64 / seconds / 1e9,
+    );
+}
+
 fn attention(device: &Device, kind: KvKind, context: usize, rows: usize, name: &str) {
     let layout = HeadLayout { heads: 9, kv_heads: 3, head_dim: 64 };
     let blocks = context / 32;
@@ -117,7 +207,12 @@ fn attention(device: &Device, kind: KvKind, context: usize, rows: usize, name: &
         tokens: vec![0; rows],
         slots: positions.clone().collect(),
         positions: positions.collect(),
-        shares: vec![Share { sequence: SequenceId(0), rows: 0..rows, table: 0..blocks, output: Output::Last }],
+        shares: vec![Share {
+            sequence: SequenceId(0),
+            rows: 0..rows,
+            table: 0..blocks,
+            output: Output::Last,
+        }],
         tables: (0..blocks as u32).map(BlockId).collect(),
     };
     let spec = AttentionSpec { layout, scale: 0.125, window: None, softcap: None };
@@ -130,5 +225,9 @@ fn attention(device: &Device, kind: KvKind, context: usize, rows: usize, name: &
     });
     let gflops = 4.0 * (rows * context * 9 * 64) as f64 / seconds / 1e9;
     let bytes = (2 * context * 3 * 64 * kind.bytes()) as f64;
-    println!("{name} x {rows} rows: {:.1} us, {gflops:.1} GF/s, {:.1} GB/s", seconds * 1e6, bytes / seconds / 1e9);
+    println!(
+        "{name} x {rows} rows: {:.1} us, {gflops:.1} GF/s, {:.1} GB/s",
+        seconds * 1e6,
+        bytes / seconds / 1e9
+    );
 }

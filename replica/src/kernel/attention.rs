@@ -74,6 +74,6 @@ pub enum KvLayer {
     /// On CPU.
     Cpu(cpu::KvLayer),
     /// On a CUDA device.
-    #[cfg(feature = "cuda")]
+    #[cfg(any(feature = "cuda", test))]
     Cuda(super::cuda::KvLayer),
 }

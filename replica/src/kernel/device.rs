@@ -18,7 +18,7 @@ pub enum Device {
     /// A bounded pool of threads on this machine.
     Cpu(Cpu),
     /// One CUDA device.
-    #[cfg(feature = "cuda")]
+    #[cfg(any(feature = "cuda", test))]
     Cuda(super::cuda::Cuda),
 }
 
@@ -27,7 +27,7 @@ macro_rules! on {
     ($device:expr, $verb:ident($($arg:expr),*)) => {
         match $device {
             Device::Cpu(device) => device.$verb($(Operand::cpu($arg)),*),
-            #[cfg(feature = "cuda")]
+            #[cfg(any(feature = "cuda", test))]
             Device::Cuda(device) => device.$verb($(Operand::cuda($arg)),*),
         }
     };
@@ -44,11 +44,17 @@ impl Device {
         Self::Cpu(Cpu::new(threads, isa))
     }
 
+    /// The `ordinal`th CUDA device that the process may see.
+    #[cfg(feature = "cuda")]
+    pub fn cuda(ordinal: usize) -> Result<Self> {
+        Ok(Self::Cuda(super::cuda::Cuda::new(ordinal)?))
+    }
+
     /// What computes, in words for a log line: `cpu, 2 threads, avx512`.
     pub fn describe(&self) -> String {
         match self {
             Self::Cpu(cpu) => cpu.describe(),
-            #[cfg(feature = "cuda")]
+            #[cfg(any(feature = "cuda", test))]
             Self::Cuda(cuda) => cuda.describe(),
         }
     }
@@ -57,7 +63,7 @@ impl Device {
     pub fn each_on_host(&self, count: usize, job: impl Fn(usize) + Sync) -> Result<()> {
         match self {
             Self::Cpu(cpu) => cpu.each(count, job),
-            #[cfg(feature = "cuda")]
+            #[cfg(any(feature = "cuda", test))]
             Self::Cuda(_) => {
                 (0..count).for_each(job);
                 Ok(())
@@ -69,8 +75,8 @@ impl Device {
     pub fn rows(&self, count: usize, width: usize) -> Result<Rows> {
         match self {
             Self::Cpu(cpu) => Ok(Rows::Cpu(cpu.rows(count, width))),
-            #[cfg(feature = "cuda")]
-            Self::Cuda(cuda) => Ok(Rows::Cuda(cuda.rows(count, width)?)),
+            #[cfg(any(feature = "cuda", test))]
+            Self::Cuda(cuda) => Ok(Rows::Cuda(cuda.rows(count, width))),
         }
     }
 
@@ -84,14 +90,19 @@ impl Device {
     /// Overwrites all of `rows`.
     pub fn write(&self, rows: &mut Rows, values: &[f32]) -> Result<()> {
         assert_eq!(rows.count() * rows.width(), values.len(), "rows are overwritten as a whole");
-        on!(self, write(rows, values))
+        match self {
+            Self::Cpu(_) => Operand::cpu(rows).all_mut().copy_from_slice(values),
+            #[cfg(any(feature = "cuda", test))]
+            Self::Cuda(cuda) => cuda.write(Operand::cuda(rows), values)?,
+        }
+        Ok(())
     }
 
     /// All of `rows`, row by row, in host memory: borrowed where it is there already.
     pub fn to_host<'a>(&self, rows: &'a Rows) -> Result<Cow<'a, [f32]>> {
         match self {
             Self::Cpu(_) => Ok(Cow::Borrowed(Operand::cpu(rows).all())),
-            #[cfg(feature = "cuda")]
+            #[cfg(any(feature = "cuda", test))]
             Self::Cuda(cuda) => Ok(Cow::Owned(cuda.to_host(Operand::cuda(rows))?)),
         }
     }
@@ -100,7 +111,7 @@ impl Device {
     pub fn vector(&self, values: &[f32]) -> Result<Vector> {
         match self {
             Self::Cpu(_) => Ok(Vector::Cpu(values.to_vec())),
-            #[cfg(feature = "cuda")]
+            #[cfg(any(feature = "cuda", test))]
             Self::Cuda(cuda) => Ok(Vector::Cuda(cuda.vector(values)?)),
         }
     }
@@ -110,7 +121,7 @@ impl Device {
         assert!(shape.block_tokens.is_multiple_of(32), "a block holds a multiple of 32 tokens: {shape:?}");
         match self {
             Self::Cpu(_) => Ok(KvLayer::Cpu(cpu::KvLayer::new(shape)?)),
-            #[cfg(feature = "cuda")]
+            #[cfg(any(feature = "cuda", test))]
             Self::Cuda(cuda) => Ok(KvLayer::Cuda(cuda.kv_layer(shape)?)),
         }
     }
@@ -123,11 +134,7 @@ impl Device {
 
     /// `y = x · wᵀ`: `x` is `m × w.cols()`, `y` is `m × w.rows()`.
     pub fn matmul(&self, x: &Rows, w: &Matrix, y: &mut Rows) -> Result<()> {
-        assert_eq!(
-            (x.width(), x.count(), w.rows()),
-            (w.cols(), y.count(), y.width()),
-            "matmul: shapes"
-        );
+        assert_eq!((x.width(), x.count(), w.rows()), (w.cols(), y.count(), y.width()), "matmul: shapes");
         on!(self, matmul(x, w, y))
     }
 
@@ -227,7 +234,11 @@ impl Device {
 
     /// `out[which[i]] += weights[i] * x[i]`, in order of `i`: an expert's answers into the stream.
     pub fn scatter_add(&self, x: &Rows, which: &[usize], weights: &[f32], out: &mut Rows) -> Result<()> {
-        assert_eq!((which.len(), weights.len(), x.width()), (x.count(), x.count(), out.width()), "scatter_add: shapes");
+        assert_eq!(
+            (which.len(), weights.len(), x.width()),
+            (x.count(), x.count(), out.width()),
+            "scatter_add: shapes"
+        );
         on!(self, scatter_add(x, which, weights, out))
     }
 }

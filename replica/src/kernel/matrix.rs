@@ -47,7 +47,7 @@ pub enum Matrix {
     /// On CPU.
     Cpu(cpu::Matrix),
     /// On a CUDA device.
-    #[cfg(feature = "cuda")]
+    #[cfg(any(feature = "cuda", test))]
     Cuda(super::cuda::Matrix),
 }
 
@@ -69,7 +69,7 @@ impl Matrix {
         }
         match device {
             Device::Cpu(cpu) => Ok(Self::Cpu(cpu::Matrix::pack(cpu, parts, cols)?)),
-            #[cfg(feature = "cuda")]
+            #[cfg(any(feature = "cuda", test))]
             Device::Cuda(cuda) => Ok(Self::Cuda(super::cuda::Matrix::pack(cuda, parts, cols)?)),
         }
     }
@@ -78,7 +78,7 @@ impl Matrix {
     pub fn rows(&self) -> usize {
         match self {
             Self::Cpu(matrix) => matrix.rows(),
-            #[cfg(feature = "cuda")]
+            #[cfg(any(feature = "cuda", test))]
             Self::Cuda(matrix) => matrix.rows(),
         }
     }
@@ -87,7 +87,7 @@ impl Matrix {
     pub fn cols(&self) -> usize {
         match self {
             Self::Cpu(matrix) => matrix.cols(),
-            #[cfg(feature = "cuda")]
+            #[cfg(any(feature = "cuda", test))]
             Self::Cuda(matrix) => matrix.cols(),
         }
     }
@@ -96,7 +96,7 @@ impl Matrix {
     pub fn bytes(&self) -> usize {
         match self {
             Self::Cpu(matrix) => matrix.bytes(),
-            #[cfg(feature = "cuda")]
+            #[cfg(any(feature = "cuda", test))]
             Self::Cuda(matrix) => matrix.bytes(),
         }
     }

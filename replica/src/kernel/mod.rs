@@ -7,7 +7,7 @@
 
 mod attention;
 mod cpu;
-#[cfg(feature = "cuda")]
+#[cfg(any(feature = "cuda", test))]
 mod cuda;
 mod device;
 mod error;

@@ -13,10 +13,10 @@ pub trait Operand {
     /// Itself, for the CPU.
     fn cpu(self) -> Self::Cpu;
     /// What a CUDA device takes.
-    #[cfg(feature = "cuda")]
+    #[cfg(any(feature = "cuda", test))]
     type Cuda;
     /// Itself, for a CUDA device.
-    #[cfg(feature = "cuda")]
+    #[cfg(any(feature = "cuda", test))]
     fn cuda(self) -> Self::Cuda;
 }
 
@@ -28,13 +28,13 @@ macro_rules! held {
             fn cpu(self) -> Self::Cpu {
                 match self {
                     $held::Cpu(own) => own,
-                    #[cfg(feature = "cuda")]
+                    #[cfg(any(feature = "cuda", test))]
                     $held::Cuda(_) => panic!("an operand of a CUDA device is used on CPU"),
                 }
             }
-            #[cfg(feature = "cuda")]
+            #[cfg(any(feature = "cuda", test))]
             type Cuda = &'a $($mutable)? $cuda;
-            #[cfg(feature = "cuda")]
+            #[cfg(any(feature = "cuda", test))]
             fn cuda(self) -> Self::Cuda {
                 match self {
                     $held::Cuda(own) => own,
@@ -62,9 +62,9 @@ macro_rules! plain {
             fn cpu(self) -> Self {
                 self
             }
-            #[cfg(feature = "cuda")]
+            #[cfg(any(feature = "cuda", test))]
             type Cuda = Self;
-            #[cfg(feature = "cuda")]
+            #[cfg(any(feature = "cuda", test))]
             fn cuda(self) -> Self {
                 self
             }

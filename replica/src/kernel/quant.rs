@@ -92,7 +92,9 @@ pub(super) fn multiply_out(kind: TensorKind, block: &Block, values: &mut [f32]) 
         TensorKind::Q2_K | TensorKind::Q3_K | TensorKind::Q6_K => 16,
         _ => values.len(),
     };
-    for (index, (values, quants)) in values.chunks_exact_mut(sub).zip(block.quants.chunks_exact(sub)).enumerate() {
+    for (index, (values, quants)) in
+        values.chunks_exact_mut(sub).zip(block.quants.chunks_exact(sub)).enumerate()
+    {
         let (factor, floor) = match kind {
             TensorKind::Q2_K | TensorKind::Q4_K | TensorKind::Q5_K => {
                 (factor * f32::from(block.sub_factors[index]), -floor * f32::from(block.sub_floors[index]))

@@ -32,9 +32,10 @@ impl RopeTable {
             RopeScaling::Linear { factor } => {
                 Self { speeds: base.speeds.iter().map(|speed| speed / factor).collect(), ..base }
             }
-            RopeScaling::Dynamic { factor, original_context } => {
-                Self { speeds: speeds(stretched_theta(theta, dim, *factor, *original_context, context_tokens), dim), ..base }
-            }
+            RopeScaling::Dynamic { factor, original_context } => Self {
+                speeds: speeds(stretched_theta(theta, dim, *factor, *original_context, context_tokens), dim),
+                ..base
+            },
             RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
                 let bands = Bands {
                     factor: *factor,
@@ -85,7 +86,7 @@ impl Angles {
 
     /// Rows.
     pub fn count(&self) -> usize {
-        if self.pairs == 0 { 0 } else { self.cos.len() / self.pairs }
+        self.cos.len().checked_div(self.pairs).unwrap_or(0)
     }
 
     /// Cosines and sines, row by row.
@@ -132,7 +133,7 @@ impl Bands {
     }
 }
 
-/// YaRN: from pair `low` on pairs are stretched more and more, from `high` on fully.
+/// `YaRN`: from pair `low` on pairs are stretched more and more, from `high` on fully.
 struct Ramp {
     low: f32,
     high: f32,

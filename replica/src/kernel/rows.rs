@@ -9,7 +9,7 @@ pub enum Rows {
     /// On CPU.
     Cpu(cpu::Rows),
     /// On a CUDA device.
-    #[cfg(feature = "cuda")]
+    #[cfg(any(feature = "cuda", test))]
     Cuda(super::cuda::Rows),
 }
 
@@ -18,7 +18,7 @@ impl Rows {
     pub fn count(&self) -> usize {
         match self {
             Self::Cpu(rows) => rows.count(),
-            #[cfg(feature = "cuda")]
+            #[cfg(any(feature = "cuda", test))]
             Self::Cuda(rows) => rows.count(),
         }
     }
@@ -27,7 +27,7 @@ impl Rows {
     pub fn width(&self) -> usize {
         match self {
             Self::Cpu(rows) => rows.width(),
-            #[cfg(feature = "cuda")]
+            #[cfg(any(feature = "cuda", test))]
             Self::Cuda(rows) => rows.width(),
         }
     }
@@ -39,6 +39,6 @@ pub enum Vector {
     /// On CPU.
     Cpu(Vec<f32>),
     /// On a CUDA device.
-    #[cfg(feature = "cuda")]
+    #[cfg(any(feature = "cuda", test))]
     Cuda(super::cuda::Vector),
 }

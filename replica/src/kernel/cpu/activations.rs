@@ -26,12 +26,7 @@ pub struct Activations {
 
 impl Activations {
     /// All zeros.
-    pub const ZERO: Self = Self {
-        values: [0; BLOCK],
-        scale: 0.0,
-        minus_sums: [0; 3],
-        scaled_sums: [0.0; 3],
-    };
+    pub const ZERO: Self = Self { values: [0; BLOCK], scale: 0.0, minus_sums: [0; 3], scaled_sums: [0.0; 3] };
 }
 
 /// Converts a row of whole blocks; block `i` goes to `to(i)`. A value that is not finite makes its block's scale

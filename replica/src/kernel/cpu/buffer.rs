@@ -1,14 +1,16 @@
 //! Memory for vectors: aligned to a cache line, in huge pages when large.
-#![expect(unsafe_code, reason = "aligned and mapped memory is not to be had from Vec")]
+#![expect(unsafe_code, reason = "aligned memory is not to be had from Vec")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::mapping::Mapping;
 
 /// From this size on memory is mapped, so that untouched pages cost nothing and huge ones can be had.
 const MAPPED_BYTES: usize = 4 << 20;
-const HUGE_PAGE: usize = 2 << 20;
 const CACHE_LINE: usize = 64;
 
 /// Numbers for which all zero bits are a value, and any bits are one.
@@ -27,7 +29,8 @@ pub struct Buffer<T: Plain> {
 enum Source {
     Empty,
     Heap(Layout),
-    Mapped { base: NonNull<libc::c_void>, bytes: usize },
+    /// Held so that it stays.
+    Mapped(#[expect(dead_code, reason = "held, not read")] Arc<Mapping>),
 }
 
 impl<T: Plain> Buffer<T> {
@@ -53,36 +56,28 @@ impl<T: Plain> Buffer<T> {
     }
 
     fn mapped(len: usize, bytes: usize) -> Result<Self, usize> {
-        let padded = bytes.next_multiple_of(HUGE_PAGE) + HUGE_PAGE;
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a fresh anonymous mapping touches no memory of ours.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), padded, protection, flags, -1, 0) };
-        if base == libc::MAP_FAILED {
-            return Err(bytes);
-        }
-        let base = NonNull::new(base).expect("mmap does not map page zero");
-        let offset = base.align_offset(HUGE_PAGE);
-        // SAFETY: the offset is less than a huge page, and the mapping has one to spare.
-        let first = unsafe { base.byte_add(offset) };
-        #[cfg(target_os = "linux")]
-        // SAFETY: the range lies in the mapping. It is advice: a refusal changes nothing but speed.
-        unsafe {
-            libc::madvise(first.as_ptr(), bytes, libc::MADV_HUGEPAGE);
-        }
-        Ok(Self { first: first.cast(), len, source: Source::Mapped { base, bytes: padded } })
+        let mapping = Arc::new(Mapping::new(bytes)?);
+        Ok(Self { first: mapping.first().cast(), len, source: Source::Mapped(mapping) })
+    }
+
+    /// `len` elements of a mapping, which stays as long as they do.
+    ///
+    /// # Safety
+    ///
+    /// They lie in the mapping, aligned, and nobody else has any of them.
+    pub unsafe fn cut(mapping: Arc<Mapping>, offset: usize, len: usize) -> Self {
+        // SAFETY: the caller vouches for the range.
+        let first = unsafe { mapping.first().add(offset) };
+        Self { first: first.cast(), len, source: Source::Mapped(mapping) }
     }
 }
 
 impl<T: Plain> Drop for Buffer<T> {
     fn drop(&mut self) {
-        match self.source {
-            Source::Empty => {}
+        match &self.source {
+            Source::Empty | Source::Mapped(_) => {}
             // SAFETY: `first` came from the allocator with this layout.
-            Source::Heap(layout) => unsafe { dealloc(self.first.as_ptr().cast(), layout) },
-            // SAFETY: the mapping is ours, whole, and nothing refers to it any more.
-            Source::Mapped { base, bytes } => unsafe {
-                libc::munmap(base.as_ptr(), bytes);
-            },
+            Source::Heap(layout) => unsafe { dealloc(self.first.as_ptr().cast(), *layout) },
         }
     }
 }
@@ -130,10 +125,10 @@ mod tests {
         for len in [0, 1, 1000, (MAPPED_BYTES / 4) + 3] {
             let mut buffer = Buffer::<f32>::zeroed(len).unwrap();
             assert_eq!(buffer.len(), len);
-            assert!(buffer.iter().all(|&value| value == 0.0));
+            assert!(buffer.iter().all(|value| value.to_bits() == 0));
             assert!(len == 0 || buffer.as_ptr().addr().is_multiple_of(CACHE_LINE));
-            buffer.fill(1.0);
-            assert_eq!(buffer.iter().sum::<f32>(), len as f32);
+            buffer.fill(1.5);
+            assert!(buffer.iter().all(|value| value.to_bits() == 1.5f32.to_bits()));
         }
     }
 }

@@ -4,8 +4,8 @@
 
 use std::ops::Range;
 
-use super::slots::RowsMut;
 use super::simd::{Kernel, LANES, Simd, math};
+use super::slots::RowsMut;
 use super::{Cpu, Rows};
 use crate::kernel::{Angles, Result};
 
@@ -27,11 +27,6 @@ impl Cpu {
                 work(index, x.row(index));
             }
         })
-    }
-
-    pub fn write(&self, rows: &mut Rows, values: &[f32]) -> Result<()> {
-        rows.all_mut().copy_from_slice(values);
-        Ok(())
     }
 
     pub fn add_bias(&self, x: &mut Rows, bias: &[f32]) -> Result<()> {
@@ -98,6 +93,7 @@ impl Cpu {
         self.each_row(out, |index, out| out.copy_from_slice(x.row(which[index])))
     }
 
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "a verb like the others")]
     pub fn scatter_add(&self, x: &Rows, which: &[usize], weights: &[f32], out: &mut Rows) -> Result<()> {
         for (index, (&target, &weight)) in which.iter().zip(weights).enumerate() {
             for (sum, value) in out.row_mut(target).iter_mut().zip(x.row(index)) {
@@ -179,7 +175,7 @@ impl Kernel for RmsNormInPlace<'_> {
     }
 }
 
-/// `out = act(gate) * up`: SiLU, or GELU where so said.
+/// `out = act(gate) * up`, where `act` is the sigmoid unit, or GELU where so said.
 struct Gated<'a, const GELU: bool> {
     gate: &'a [f32],
     up: &'a [f32],

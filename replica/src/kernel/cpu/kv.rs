@@ -65,7 +65,11 @@ fn pair<T: Plain>(shape: KvShape) -> Result<Pair<T>> {
 
 impl Cpu {
     pub fn write_kv(&self, qkv: &Rows, layout: HeadLayout, kv: &mut KvLayer, slots: &[u32]) -> Result<()> {
-        assert_eq!((layout.kv_heads, layout.head_dim), (kv.shape.kv_heads, kv.shape.head_dim), "write_kv: heads");
+        assert_eq!(
+            (layout.kv_heads, layout.head_dim),
+            (kv.shape.kv_heads, kv.shape.head_dim),
+            "write_kv: heads"
+        );
         let shape = kv.shape;
         match &mut kv.store {
             Store::F32(pair) => self.write_pair::<F32>(qkv, layout, shape, pair, slots),
@@ -86,7 +90,8 @@ impl Cpu {
         let dim = shape.head_dim;
         self.shared.pool.each(slots.len(), Self::grain(2 * layout.kv_heads * dim), |part| {
             for index in part {
-                let (block, offset) = (slots[index] as usize / shape.block_tokens, slots[index] as usize % shape.block_tokens);
+                let (block, offset) =
+                    (slots[index] as usize / shape.block_tokens, slots[index] as usize % shape.block_tokens);
                 let heads = &qkv.row(index)[layout.heads * dim..];
                 let (new_keys, new_values) = heads.split_at(layout.kv_heads * dim);
                 for head in 0..layout.kv_heads {

@@ -7,8 +7,8 @@ use super::activations::{Activations, BLOCK, Quantize};
 use super::buffer::Buffer;
 use super::panel::Layout;
 use super::product_quant::ROWS_MAX;
-use super::slots::{RowsMut, Slots};
 use super::simd::{Isa, LANES};
+use super::slots::{RowsMut, Slots};
 use super::{Cpu, Rows, product_dense, product_quant};
 use crate::kernel::{Error, Part, Result};
 
@@ -52,7 +52,10 @@ impl Matrix {
         for part in parts {
             let layout = Layout { kind: part.kind, cols };
             let stride = layout.stride();
-            let mut data = Buffer::zeroed(part.rows.div_ceil(LANES) * stride)
+            let mut data = cpu
+                .shared
+                .sheets
+                .cut(part.rows.div_ceil(LANES) * stride)
                 .map_err(|bytes| Error::Device(format!("no memory for {bytes} bytes of weights")))?;
             let panels = Slots::of(&mut data, stride);
             cpu.shared.pool.each(part.rows.div_ceil(LANES), 1, |indices| {
@@ -81,9 +84,14 @@ impl Matrix {
         self.stacks.iter().map(|stack| stack.data.len()).sum()
     }
 
+    fn panels(&self) -> usize {
+        self.stacks.iter().map(Stack::panels).sum()
+    }
+
     /// Writes the values of one row.
     fn read_row(&self, row: usize, values: &mut [f32]) {
-        let stack = self.stacks.iter().rev().find(|stack| stack.first_row <= row).expect("a matrix has parts");
+        let stack =
+            self.stacks.iter().rev().find(|stack| stack.first_row <= row).expect("a matrix has parts");
         let of_stack = row - stack.first_row;
         stack.layout.read_row(stack.panel(of_stack / LANES), of_stack % LANES, values);
     }
@@ -122,33 +130,45 @@ impl Cpu {
         })
     }
 
-    /// All products, in parts of some panels by some rows.
+    /// All products as one job, in parts of some panels by some rows.
     fn products(&self, x: &Rows, integers: &[Activations], w: &Matrix, y: &mut Rows) -> Result<()> {
         let y = RowsMut::of_rows(y);
         let row_groups = x.count().div_ceil(ROWS_MAX);
-        for stack in &w.stacks {
-            let wanted = (self.shared.pool.threads() * PARTS_A_THREAD).div_ceil(row_groups);
-            let panels_a_part = (stack.panels().div_ceil(wanted)).next_multiple_of(2);
-            let panel_groups = stack.panels().div_ceil(panels_a_part);
-            let grain = if x.count() * w.cols * stack.rows < ALONE { usize::MAX / 2 } else { 1 };
-            self.shared.pool.each(row_groups * panel_groups, grain, |parts| {
-                for part in parts {
-                    let (row_group, panel_group) = (part / panel_groups, part % panel_groups);
-                    let rows = row_group * ROWS_MAX..((row_group + 1) * ROWS_MAX).min(x.count());
-                    let panels = panel_group * panels_a_part..((panel_group + 1) * panels_a_part).min(stack.panels());
-                    if stack.layout.quantised() {
-                        quantised(self.shared.isa, stack, panels, integers, rows, &y);
-                    } else {
-                        dense(self.shared.isa, stack, panels, x, rows, &y);
-                    }
+        let wanted = (self.shared.pool.threads() * PARTS_A_THREAD).div_ceil(row_groups);
+        let panels_a_part = w.panels().div_ceil(wanted).next_multiple_of(2);
+        let alone = x.count() * w.cols * w.rows < ALONE;
+        let panel_groups = |stack: &Stack| stack.panels().div_ceil(panels_a_part);
+        let parts: usize = w.stacks.iter().map(|stack| row_groups * panel_groups(stack)).sum();
+        self.shared.pool.each(parts, if alone { parts } else { 1 }, |range| {
+            for mut part in range {
+                let mut stacks = w.stacks.iter();
+                let mut stack = stacks.next().expect("a matrix has parts");
+                while part >= row_groups * panel_groups(stack) {
+                    part -= row_groups * panel_groups(stack);
+                    stack = stacks.next().expect("parts are counted over all stacks");
                 }
-            })?;
-        }
-        Ok(())
+                let (row_group, panel_group) = (part / panel_groups(stack), part % panel_groups(stack));
+                let rows = row_group * ROWS_MAX..((row_group + 1) * ROWS_MAX).min(x.count());
+                let panels = panel_group * panels_a_part;
+                let panels = panels..(panels + panels_a_part).min(stack.panels());
+                if stack.layout.quantised() {
+                    quantised(self.shared.isa, stack, panels, integers, rows, &y);
+                } else {
+                    dense(self.shared.isa, stack, panels, x, rows, &y);
+                }
+            }
+        })
     }
 }
 
-fn quantised(isa: Isa, stack: &Stack, panels: Range<usize>, x: &[Activations], rows: Range<usize>, y: &RowsMut<'_>) {
+fn quantised(
+    isa: Isa,
+    stack: &Stack,
+    panels: Range<usize>,
+    x: &[Activations],
+    rows: Range<usize>,
+    y: &RowsMut<'_>,
+) {
     let stride = x.len() / (stack.layout.cols / BLOCK);
     let mut sums = [[0.0; LANES]; ROWS_MAX];
     for panel in panels {

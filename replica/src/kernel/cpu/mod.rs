@@ -1,33 +1,33 @@
 //! The CPU: a pool of threads, an arena, and kernels written once for every instruction set.
 
+#![expect(clippy::inline_always, reason = "only what is inlined is compiled for the instruction set")]
+
 mod activations;
 mod arena;
-mod buffer;
 mod attention;
+mod buffer;
 mod element;
 mod elementwise;
 mod kv;
+mod mapping;
 mod matrix;
 mod panel;
 mod pool;
 mod product_dense;
 mod product_quant;
-mod slots;
 mod simd;
-
+mod slots;
 
 use std::sync::Arc;
 
-
-
+use self::arena::Arena;
 pub use self::arena::Rows;
 pub use self::kv::KvLayer;
+use self::mapping::Sheets;
 pub use self::matrix::Matrix;
-pub use self::simd::Isa;
-use self::arena::Arena;
 use self::pool::Pool;
+pub use self::simd::Isa;
 use super::Result;
-
 
 /// Threads, arena and instructions. Clones share them; verbs of clones on several threads take turns.
 #[derive(Clone, Debug)]
@@ -39,12 +39,14 @@ pub struct Cpu {
 struct Shared {
     pool: Pool,
     arena: Arena,
+    sheets: Sheets,
     isa: Isa,
 }
 
 impl Cpu {
     pub(super) fn new(threads: usize, isa: Isa) -> Self {
-        Self { shared: Arc::new(Shared { pool: Pool::new(threads), arena: Arena::default(), isa }) }
+        let (pool, arena, sheets) = (Pool::new(threads), Arena::default(), Sheets::default());
+        Self { shared: Arc::new(Shared { pool, arena, sheets, isa }) }
     }
 
     pub(super) fn describe(&self) -> String {

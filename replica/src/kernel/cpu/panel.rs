@@ -131,7 +131,8 @@ impl Layout {
     fn pack_subs(self, block: &Block, of_group: usize, lane: usize, to: &mut [u8]) {
         let count = self.subs();
         for sub in 0..count {
-            let (factor, floor) = (block.sub_factors[of_group * count + sub], block.sub_floors[of_group * count + sub]);
+            let (factor, floor) =
+                (block.sub_factors[of_group * count + sub], block.sub_floors[of_group * count + sub]);
             match self.kind {
                 TensorKind::Q2_K => to[sub * LANES + lane] = factor | floor << 4,
                 TensorKind::Q4_K | TensorKind::Q5_K => (to[lane], to[LANES + lane]) = (factor, floor),
@@ -207,7 +208,8 @@ impl Layout {
                 TensorKind::Q4_K | TensorKind::Q5_K => (byte, from[LANES + lane]),
                 _ => (byte, 0),
             };
-            (block.sub_factors[of_group * count + sub], block.sub_floors[of_group * count + sub]) = (factor, floor);
+            (block.sub_factors[of_group * count + sub], block.sub_floors[of_group * count + sub]) =
+                (factor, floor);
         }
     }
 }

@@ -119,7 +119,11 @@ impl Shared {
         let mut spins = 0;
         while state & INSIDE != 0 {
             spins += 1;
-            if spins < SPINS { hint::spin_loop() } else { thread::yield_now() }
+            if spins < SPINS {
+                hint::spin_loop();
+            } else {
+                thread::yield_now();
+            }
             state = self.state.load(Ordering::Acquire);
         }
     }

@@ -37,7 +37,9 @@ impl Product<'_> {
             TensorKind::Q5_K => isa.run(Typed::<5, 0, SUBS_32_FLOOR>(self)),
             TensorKind::Q6_K => isa.run(Typed::<6, 32, SUBS_16>(self)),
             TensorKind::Q8_0 => isa.run(Typed::<8, 128, PLAIN>(self)),
-            dense @ (TensorKind::F32 | TensorKind::F16 | TensorKind::BF16) => panic!("{dense:?} has no quants"),
+            dense @ (TensorKind::F32 | TensorKind::F16 | TensorKind::BF16) => {
+                panic!("{dense:?} has no quants")
+            }
         }
     }
 }
@@ -52,6 +54,9 @@ const SUBS_32_FLOOR: u8 = 2;
 const SUBS_16_FLOOR: u8 = 3;
 /// Signed sub-factors for each 16.
 const SUBS_16: u8 = 4;
+
+/// Bytes ahead of the block at work that are asked for: what memory brings while it takes to answer.
+const AHEAD: usize = 8192;
 
 /// Blocks of 32 in a group of 256.
 const GROUP_BLOCKS: usize = 8;
@@ -88,6 +93,9 @@ impl<const BITS: usize, const ZERO: u32, const FACTORS: u8> Kernel for Typed<'_,
             *sum = [0.0; LANES];
         }
         for (block, quants) in quants.chunks_exact(BITS).enumerate() {
+            for vector in quants {
+                simd.prefetch(vector.as_ptr().wrapping_add(AHEAD));
+            }
             let pairs = unpack::<S, BITS>(simd, quants);
             let factors = self::factors::<S, FACTORS>(simd, factors, subs, block);
             let x = &x[block * stride..][..sums.len()];
@@ -185,7 +193,8 @@ fn unpack<S: Simd, const BITS: usize>(simd: S, planes: &[[u8; VECTOR]]) -> [S::I
 /// `width` bits of each half from bit `from` on, moved to bit `to`.
 #[inline(always)]
 fn bits_of<S: Simd>(simd: S, plane: S::I, from: usize, width: usize, to: usize) -> S::I {
-    let moved = if from >= to { simd.shr(plane, (from - to) as u32) } else { simd.shl(plane, (to - from) as u32) };
+    let moved =
+        if from >= to { simd.shr(plane, (from - to) as u32) } else { simd.shl(plane, (to - from) as u32) };
     let mask = ((1u32 << width) - 1) << to;
     simd.and(moved, simd.int_splat((mask * 0x0001_0001) as i32))
 }

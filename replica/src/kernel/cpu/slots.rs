@@ -36,7 +36,10 @@ impl<'a, T> Slots<'a, T> {
     /// `len` elements of a piece, from `start` on.
     pub fn part(&self, index: usize, start: usize, len: usize) -> &'a mut [T] {
         let at = index * self.stride + start;
-        assert!(start + len <= self.stride && at + len <= self.len, "piece {index}, {start} + {len} is outside");
+        assert!(
+            start + len <= self.stride && at + len <= self.len,
+            "piece {index}, {start} + {len} is outside"
+        );
         // SAFETY: inside the borrowed slice by the assertion; alone by the rule above.
         unsafe { std::slice::from_raw_parts_mut(self.first.add(at), len) }
     }

@@ -40,7 +40,8 @@ impl Case {
         let mut kv = device.kv_layer(self.shape()).unwrap();
         let mut done = vec![0; sequences.len()];
         let mut outputs = vec![Vec::new(); sequences.len()];
-        let (width, out_width) = (self.spec.layout.width(), self.spec.layout.heads * self.spec.layout.head_dim);
+        let (width, out_width) =
+            (self.spec.layout.width(), self.spec.layout.heads * self.spec.layout.head_dim);
         for step in steps {
             let mut batch = Batch::default();
             let mut rows = Vec::new();
@@ -69,7 +70,8 @@ impl Case {
             device.attend(&qkv, &kv, &batch, &self.spec, &mut out).unwrap();
             let out = device.to_host(&out).unwrap();
             for (&(which, _), share) in step.iter().zip(&batch.shares) {
-                outputs[which].extend_from_slice(&out[share.rows.start * out_width..share.rows.end * out_width]);
+                outputs[which]
+                    .extend_from_slice(&out[share.rows.start * out_width..share.rows.end * out_width]);
             }
         }
         outputs
@@ -85,22 +87,35 @@ impl Case {
         let mut out = Vec::new();
         for position in 0..sequence.rows.len() / width {
             for head in 0..heads {
-                let vector = |position: usize, head: usize| &sequence.rows[position * width + head * head_dim..][..head_dim];
+                let vector = |position: usize, head: usize| {
+                    &sequence.rows[position * width + head * head_dim..][..head_dim]
+                };
                 let kv_head = head / (heads / kv_heads);
-                let first = self.spec.window.map_or(0, |window| (position + 1).saturating_sub(window as usize));
+                let first =
+                    self.spec.window.map_or(0, |window| (position + 1).saturating_sub(window as usize));
                 let scores: Vec<f64> = (first..=position)
                     .map(|other| {
                         let key = vector(other, heads + kv_head);
-                        let dot: f64 = vector(position, head).iter().zip(key).map(|(&q, &k)| f64::from(q) * kept(k)).sum();
+                        let dot: f64 = vector(position, head)
+                            .iter()
+                            .zip(key)
+                            .map(|(&q, &k)| f64::from(q) * kept(k))
+                            .sum();
                         let score = dot * f64::from(self.spec.scale);
-                        self.spec.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
+                        self.spec
+                            .softcap
+                            .map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
                     })
                     .collect();
                 let largest = scores.iter().copied().fold(f64::MIN, f64::max);
                 let total: f64 = scores.iter().map(|score| (score - largest).exp()).sum();
                 out.extend((0..head_dim).map(|dim| {
                     let value = |at: usize| kept(vector(first + at, heads + kv_heads + kv_head)[dim]);
-                    scores.iter().enumerate().map(|(at, score)| (score - largest).exp() / total * value(at)).sum::<f64>()
+                    scores
+                        .iter()
+                        .enumerate()
+                        .map(|(at, score)| (score - largest).exp() / total * value(at))
+                        .sum::<f64>()
                 }));
             }
         }

@@ -11,7 +11,10 @@ fn host(device: &Device, rows: &Rows) -> Vec<f32> {
 
 fn close(got: &[f32], wanted: impl Iterator<Item = f64>) {
     for (at, (got, wanted)) in got.iter().zip(wanted).enumerate() {
-        assert!((f64::from(*got) - wanted).abs() <= 2e-6 * wanted.abs().max(1.0), "{got}, not {wanted}, at {at}");
+        assert!(
+            (f64::from(*got) - wanted).abs() <= 2e-6 * wanted.abs().max(1.0),
+            "{got}, not {wanted}, at {at}"
+        );
     }
 }
 
@@ -26,7 +29,8 @@ fn norms_agree_with_f64_and_the_fused_one_with_the_plain_ones() {
     let mut numbers = Numbers::new(1);
     for width in WIDTHS {
         for device in devices() {
-            let (x, delta, w) = (numbers.floats(40 * width), numbers.floats(40 * width), numbers.floats(width));
+            let (x, delta, w) =
+                (numbers.floats(40 * width), numbers.floats(40 * width), numbers.floats(width));
             let weight = device.vector(&w).unwrap();
             let mut stream = device.from_host(&x, width).unwrap();
             let mut y = device.rows(40, width).unwrap();
@@ -67,7 +71,8 @@ fn only_the_named_heads_are_normed() {
 fn gated_products_and_softcap_agree_with_f64() {
     let mut numbers = Numbers::new(3);
     let silu = |x: f64| x / (1.0 + (-x).exp());
-    let gelu = |x: f64| 0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh());
+    let gelu =
+        |x: f64| 0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh());
     for width in WIDTHS {
         for device in devices() {
             let x: Vec<f32> = numbers.floats(3 * 2 * width).iter().map(|value| value * 6.0).collect();

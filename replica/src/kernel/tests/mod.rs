@@ -1,6 +1,7 @@
 //! Every verb of the CPU against a plain f64 reference, and the law: the same bits whatever rides along.
 
 mod attention;
+mod cuda;
 mod elementwise;
 mod product;
 mod quant;

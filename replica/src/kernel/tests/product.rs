@@ -46,7 +46,9 @@ fn every_kind_agrees_with_f64_on_every_instruction_set() {
 #[test]
 fn columns_need_only_be_whole_blocks() {
     let mut numbers = Numbers::new(2);
-    for (kind, cols) in [(TensorKind::F32, 7), (TensorKind::F16, 33), (TensorKind::BF16, 1), (TensorKind::Q8_0, 96)] {
+    for (kind, cols) in
+        [(TensorKind::F32, 7), (TensorKind::F16, 33), (TensorKind::BF16, 1), (TensorKind::Q8_0, 96)]
+    {
         let bytes = numbers.tensor(kind, 5, cols);
         let x = numbers.floats(3 * cols);
         for device in devices() {

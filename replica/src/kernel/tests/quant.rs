@@ -31,7 +31,10 @@ fn quantised_values_are_those_that_candle_reads() {
         let mut values = vec![0.0; 4 * 512];
         dequantize(kind, &bytes, &mut values);
         for (value, wanted) in values.iter().zip(wanted.to_vec1::<f32>().unwrap()) {
-            assert!((value - wanted).abs() <= 1e-6 * wanted.abs().max(0.1), "{kind:?}: {value}, not {wanted}");
+            assert!(
+                (value - wanted).abs() <= 1e-6 * wanted.abs().max(0.1),
+                "{kind:?}: {value}, not {wanted}"
+            );
         }
     }
 }

@@ -12,7 +12,7 @@ fn speeds(scaling: RopeScaling, context: u32) -> Vec<f32> {
     sin.iter().zip(cos).map(|(sin, cos)| sin.atan2(*cos)).collect()
 }
 
-fn check(scaling: RopeScaling, context: u32, wanted: [f32; 4]) {
+fn check(scaling: &RopeScaling, context: u32, wanted: [f32; 4]) {
     let got = speeds(scaling.clone(), context);
     for (got, wanted) in got.iter().zip(wanted) {
         assert!((got - wanted).abs() <= 2e-6 * wanted, "{scaling:?}: {got}, not {wanted}");
@@ -22,17 +22,17 @@ fn check(scaling: RopeScaling, context: u32, wanted: [f32; 4]) {
 // The wanted speeds are what transformers' ROPE_INIT_FUNCTIONS give for theta 10000 and dimension 8.
 #[test]
 fn every_scaling_turns_as_the_reference_does() {
-    check(RopeScaling::None, 4096, [1.0, 0.1, 0.01, 0.001]);
-    check(RopeScaling::Linear { factor: 4.0 }, 4096, [0.25, 0.025, 0.0025, 0.00025]);
+    check(&RopeScaling::None, 4096, [1.0, 0.1, 0.01, 0.001]);
+    check(&RopeScaling::Linear { factor: 4.0 }, 4096, [0.25, 0.025, 0.0025, 0.00025]);
     let llama = RopeScaling::Llama3 {
         factor: 8.0,
         low_freq_factor: 1.0,
         high_freq_factor: 4.0,
         original_context: 1024,
     };
-    check(llama, 8192, LLAMA3);
+    check(&llama, 8192, LLAMA3);
     let dynamic = RopeScaling::Dynamic { factor: 2.0, original_context: 2048 };
-    check(dynamic, 4096, DYNAMIC);
+    check(&dynamic, 4096, DYNAMIC);
     let yarn = RopeScaling::Yarn {
         factor: 4.0,
         beta_fast: 32.0,
@@ -40,15 +40,15 @@ fn every_scaling_turns_as_the_reference_does() {
         attention_factor: 1.0,
         original_context: 2048,
     };
-    check(yarn, 8192, YARN);
+    check(&yarn, 8192, YARN);
     let long = RopeScaling::Long {
         short: vec![1.0, 2.0, 4.0, 8.0],
         long: vec![10.0, 20.0, 40.0, 80.0],
         attention_factor: 1.0,
         original_context: 4096,
     };
-    check(long.clone(), 4096, [1.0, 0.05, 0.0025, 0.000_125]);
-    check(long, 8192, [0.1, 0.005, 0.000_25, 0.000_012_5]);
+    check(&long, 4096, [1.0, 0.05, 0.0025, 0.000_125]);
+    check(&long, 8192, [0.1, 0.005, 0.000_25, 0.000_012_5]);
 }
 
 const LLAMA3: [f32; 4] = [1.0, 0.1, 0.003_086_761, 0.000_125];

@@ -1,4 +1,5 @@
 //! AVX2 with FMA: two registers a vector.
+#![allow(clippy::wildcard_imports, reason = "some fifty instructions, each named where it is used")]
 
 use std::arch::x86_64::*;
 
@@ -39,6 +40,7 @@ impl Simd for Avx2 {
     type I = I;
 
     instructions! {
+        fn prefetch(place: *const u8) -> () = _mm_prefetch::<_MM_HINT_T0>(place.cast());
         fn splat(value: f32) -> F = [_mm256_set1_ps(value); 2];
         fn load(from: &[f32; LANES]) -> F = [_mm256_loadu_ps(from.as_ptr()), _mm256_loadu_ps(from.as_ptr().add(8))];
         fn load_f16(from: &[u16; LANES]) -> F = [

@@ -1,4 +1,5 @@
 //! AVX-512 with VNNI: one register a vector.
+#![allow(clippy::wildcard_imports, reason = "some fifty instructions, each named where it is used")]
 
 use std::arch::x86_64::*;
 
@@ -36,6 +37,7 @@ impl Simd for Avx512 {
     type I = __m512i;
 
     instructions! {
+        fn prefetch(place: *const u8) -> () = _mm_prefetch::<_MM_HINT_T0>(place.cast());
         fn splat(value: f32) -> __m512 = _mm512_set1_ps(value);
         fn load(from: &[f32; LANES]) -> __m512 = _mm512_loadu_ps(from.as_ptr());
         fn load_f16(from: &[u16; LANES]) -> __m512 = _mm512_cvtph_ps(_mm256_loadu_si256(from.as_ptr().cast()));

@@ -48,7 +48,7 @@ pub fn silu<S: Simd>(simd: S, x: S::F) -> S::F {
 #[inline(always)]
 pub fn gelu<S: Simd>(simd: S, x: S::F) -> S::F {
     // 1 + tanh(u) is 2 · sigmoid(2u).
-    const TWICE_ROOT: f32 = 1.595_769_1;
+    const TWICE_ROOT: f32 = 1.595_769;
     let inner = simd.fma(simd.mul(x, x), simd.splat(0.044_715), simd.splat(1.0));
     simd.mul(x, sigmoid(simd, simd.mul(simd.mul(x, inner), simd.splat(TWICE_ROOT))))
 }

@@ -120,6 +120,9 @@ pub trait Simd: Copy {
     /// 16 i32, or 16 pairs of i16.
     type I: Copy;
 
+    /// Asks for a cache line ahead of its use; the place need not exist.
+    fn prefetch(self, place: *const u8);
+
     fn splat(self, value: f32) -> Self::F;
     fn load(self, from: &[f32; LANES]) -> Self::F;
     /// From IEEE half precision.

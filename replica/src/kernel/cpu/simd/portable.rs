@@ -1,4 +1,5 @@
 //! Plain arrays: what the compiler makes of them on any machine.
+#![expect(clippy::needless_pass_by_value, reason = "lanes are values, as registers are")]
 
 use std::array::from_fn;
 
@@ -29,6 +30,8 @@ impl Simd for Portable {
     type F = [f32; LANES];
     type I = [u32; LANES];
 
+    #[inline(always)]
+    fn prefetch(self, _place: *const u8) {}
     #[inline(always)]
     fn splat(self, value: f32) -> Self::F {
         [value; LANES]
