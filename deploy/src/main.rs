@@ -3,6 +3,7 @@
 mod doctor;
 mod fleet;
 mod http;
+mod key;
 mod machine;
 mod model;
 mod plan;
@@ -30,6 +31,8 @@ enum Command {
     Plan(plan::Args),
     /// Look this machine over: driver, links, limits, ports, model. Exit code 1 for warnings, 2 for faults.
     Doctor(doctor::Args),
+    /// Make, list, rotate and revoke API keys.
+    Key(key::Args),
     /// List, add, drain, remove and watch the replicas of a running gateway.
     Fleet(fleet::Args),
     /// Run a program that ends when its parent does (used by `up` for its children).
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Command::Model(args) => model::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Key(args) => key::run(&args),
         Command::Fleet(args) => fleet::run(&args),
         Command::Leash(args) => up::leash::run(&args),
     };

@@ -37,6 +37,8 @@ pub struct Spec {
     pub arguments: Vec<OsString>,
     /// Variables it gets on top of ours.
     pub environment: Vec<(&'static str, String)>,
+    /// Beginnings of variables that it would not understand.
+    pub not_its: &'static [&'static str],
     /// `host:port` that answers `/ready`.
     pub authority: String,
 }
@@ -155,6 +157,10 @@ fn start(spec: &Spec, console: &Console) -> Result<(Child, JoinSet<()>), String>
         .stderr(Stdio::piped())
         .process_group(0)
         .kill_on_drop(true);
+    let is_not_its = |name: &str| spec.not_its.iter().any(|beginning| name.starts_with(beginning));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_not_its)) {
+        command.env_remove(name);
+    }
     let mut child = command.spawn().map_err(|error| format!("cannot start: {error}"))?;
     let mut echoes = JoinSet::new();
     if let Some(stdout) = child.stdout.take() {

@@ -31,6 +31,7 @@ pub fn gateway(program: PathBuf, settings: &Settings, ports: &Ports) -> Spec {
         program,
         arguments,
         environment: Vec::new(),
+        not_its: &["FLOTILLA__UP__", "FLOTILLA__REPLICA__"],
         authority: format!("{}:{}", reachable(settings.host), settings.port),
     }
 }
@@ -67,6 +68,7 @@ pub fn replica(
             ("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned()),
             ("CUDA_VISIBLE_DEVICES", place.cards.join(",")),
         ],
+        not_its: &["FLOTILLA__UP__"],
         authority: format!("127.0.0.1:{port}"),
     }
 }

@@ -1,0 +1,224 @@
+//! `flotilla key`: who may use the gateway. Keys are told once and kept as digests; [`edit`] decides, this file
+//! reads, draws and writes.
+
+mod edit;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::{Subcommand, ValueEnum};
+use rand::distr::Alphanumeric;
+use rand::{Rng, TryRngCore, rngs::OsRng};
+use serde_json::json;
+use shared::keys::{KeyFile, Priority, TenantEntry};
+
+use edit::Drawn;
+
+/// Letters and digits of a key: more than 256 bits of chance.
+const KEY_LETTERS: usize = 48;
+
+/// Which file, and what to do with it.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The file that the gateway's `tenants.keys_file` names.
+    #[arg(long, global = true, value_name = "FILE", default_value = "keys.json", env = "FLOTILLA_KEYS_FILE")]
+    file: PathBuf,
+    /// Answer with JSON on standard output.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    /// Make a tenant and its first key, or one more key for it. The key is shown once.
+    Create {
+        /// What logs and metrics call the tenant.
+        name: String,
+        /// A model it may ask for; without any it may ask for all.
+        #[arg(long)]
+        model: Vec<String>,
+        /// Requests a minute.
+        #[arg(long)]
+        requests_per_min: Option<u32>,
+        /// Tokens a minute, prompt and answer.
+        #[arg(long)]
+        tokens_per_min: Option<u32>,
+        /// Requests at once.
+        #[arg(long)]
+        requests_max: Option<u32>,
+        /// How urgent its requests are.
+        #[arg(long, value_enum, default_value = "normal")]
+        priority: Urgency,
+        /// Tenants with one salt share cached prefixes.
+        #[arg(long)]
+        cache_salt: Option<String>,
+        /// Days until the key is no longer good.
+        #[arg(long)]
+        expires_days: Option<u32>,
+    },
+    /// List tenants and the ids of their keys.
+    List,
+    /// Make a new key for a tenant; its old ones go on for a while.
+    Rotate {
+        /// The tenant.
+        name: String,
+        /// Hours that the old keys stay good.
+        #[arg(long, default_value_t = 24)]
+        grace_hours: u32,
+    },
+    /// Take a key or a whole tenant away.
+    Revoke {
+        /// A key's id, or a tenant's name.
+        target: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Urgency {
+    High,
+    Normal,
+    Low,
+    Batch,
+}
+
+impl From<Urgency> for Priority {
+    fn from(urgency: Urgency) -> Self {
+        match urgency {
+            Urgency::High => Self::High,
+            Urgency::Normal => Self::Normal,
+            Urgency::Low => Self::Low,
+            Urgency::Batch => Self::Batch,
+        }
+    }
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> Result<ExitCode, String> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|_| "the clock is before 1970")?.as_secs();
+    if let Action::List = args.action {
+        list(args, &read(&args.file)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let _lock = lock(&args.file)?;
+    let mut keys = read(&args.file)?;
+    let (text, value) = change(&args.action, &mut keys, now)?;
+    write(&args.file, &keys)?;
+    if args.json {
+        println!("{value:#}");
+    } else {
+        println!("{text}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn change(action: &Action, keys: &mut KeyFile, now: u64) -> Result<(String, serde_json::Value), String> {
+    let told = |name: &str, drawn: &Drawn| {
+        let text = format!("{}\nkey {} of {name}; it is shown this once", drawn.key, drawn.id);
+        (text, json!({"tenant": name, "id": drawn.id, "key": drawn.key}))
+    };
+    match action {
+        Action::List => Err("nothing to change".to_owned()),
+        Action::Create { name, expires_days, .. } => {
+            let drawn = draw()?;
+            let expires_at = expires_days.map(|days| now + u64::from(days) * 86_400);
+            edit::create(keys, wished(action), &drawn, now, expires_at)?;
+            Ok(told(name, &drawn))
+        }
+        Action::Rotate { name, grace_hours } => {
+            let drawn = draw()?;
+            edit::rotate(keys, name, &drawn, now, Duration::from_hours(u64::from(*grace_hours)))?;
+            Ok(told(name, &drawn))
+        }
+        Action::Revoke { target } => {
+            let count = edit::revoke(keys, target)?;
+            Ok((format!("{count} keys are revoked"), json!({"revoked": count})))
+        }
+    }
+}
+
+fn wished(action: &Action) -> TenantEntry {
+    let Action::Create {
+        name,
+        model,
+        requests_per_min,
+        tokens_per_min,
+        requests_max,
+        priority,
+        cache_salt,
+        ..
+    } = action
+    else {
+        return TenantEntry::default();
+    };
+    TenantEntry {
+        name: name.clone(),
+        keys: Vec::new(),
+        models: model.clone(),
+        requests_per_min: *requests_per_min,
+        tokens_per_min: *tokens_per_min,
+        requests_max: *requests_max,
+        priority: (*priority).into(),
+        cache_salt: cache_salt.clone(),
+    }
+}
+
+fn list(args: &Args, keys: &KeyFile) {
+    if args.json {
+        println!("{:#}", json!(keys));
+        return;
+    }
+    for tenant in &keys.tenants {
+        let ids: Vec<_> = tenant.keys.iter().map(|key| key.id.as_str()).collect();
+        let models =
+            if tenant.models.is_empty() { "all models".to_owned() } else { tenant.models.join(", ") };
+        println!("{:<20} {:?}  {models}  keys: {}", tenant.name, tenant.priority, ids.join(", "));
+    }
+}
+
+/// A key and its id from the system's chance.
+fn draw() -> Result<Drawn, String> {
+    let mut chance = OsRng;
+    let mut seed = [0; 32];
+    chance.try_fill_bytes(&mut seed).map_err(|error| format!("the system gives no random bytes: {error}"))?;
+    let mut chance = <rand::rngs::StdRng as rand::SeedableRng>::from_seed(seed);
+    let mut word =
+        |letters| (&mut chance).sample_iter(Alphanumeric).take(letters).map(char::from).collect::<String>();
+    Ok(Drawn { id: format!("k-{}", word(8).to_lowercase()), key: format!("sk-{}", word(KEY_LETTERS)) })
+}
+
+fn read(path: &Path) -> Result<KeyFile, String> {
+    match fs::read_to_string(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(KeyFile::default()),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+        Ok(text) => serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display())),
+    }
+}
+
+/// Held from reading to writing, so that two commands don't lose each other's change.
+fn lock(path: &Path) -> Result<File, String> {
+    let beside = path.with_extension("lock");
+    let file = private(&beside)?;
+    file.lock().map_err(|error| format!("cannot lock {}: {error}", beside.display()))?;
+    Ok(file)
+}
+
+fn private(path: &Path) -> Result<File, String> {
+    let opened = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path);
+    opened.map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+/// Whole or not at all: the gateway may read at any moment.
+fn write(path: &Path, keys: &KeyFile) -> Result<(), String> {
+    let text = serde_json::to_string_pretty(keys).map_err(|error| error.to_string())?;
+    let new = path.with_extension("new");
+    let fault = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
+    let mut file = private(&new)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(fault)?;
+    fs::rename(&new, path).map_err(fault)
+}
