@@ -138,6 +138,13 @@ mod tests {
     }
 
     #[test]
+    fn the_example_parses() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("config/up.toml");
+        let settings = Settings::gather(Args { config: Some(path), ..Args::default() }).unwrap();
+        assert_eq!((settings.port, settings.replicas), (8000, Some(2)));
+    }
+
+    #[test]
     fn an_unknown_key_and_a_wrong_type_are_named() {
         let message = with_file("replica = 5\n", Raw::default()).unwrap_err();
         assert!(message.contains("replica") && message.contains("replicas"), "{message}");

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a fault of the harness is a failed test")]
 
 mod client;
+mod config;
 mod death;
 mod fleet;
 mod streams;
