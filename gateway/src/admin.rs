@@ -50,7 +50,7 @@ impl HttpServerApp for Admin {
                 if ends {
                     session.set_keepalive(None);
                 }
-                reply::error(&mut session, &error, &id, 0).await && !ends && session.is_body_done()
+                reply::error(&mut session, &error, &id, 0, &[]).await && !ends && session.is_body_done()
             }
         };
         session::close(session, keep && !self.gateway.is_draining.load(Ordering::Relaxed)).await

@@ -8,6 +8,9 @@ use gateway::gateway::Gateway;
 use gateway::store::{Computed, Cursor, Memory, Redis, Spent, Store, share};
 use gateway::telemetry::AccessLog;
 use gateway::tenants::Tenants;
+use gateway_core::fleet::{Event, Readiness, Report};
+use gateway_core::load::Sample;
+use gateway_core::replica::{Identity, ModelKey};
 use shared::keys::digest;
 use shared::wire::Registration;
 use std::path::Path;
@@ -142,6 +145,16 @@ fn sharing(tenants: &Arc<Tenants>, store: Arc<dyn Store>) -> (Arc<Gateway>, Arc<
     (gateway, leases)
 }
 
+/// Teaches a gateway that its replica serves a model, and which key that has.
+fn model_of(gateway: &Arc<Gateway>) -> ModelKey {
+    let id = gateway.peer_named("127.0.0.1:9").unwrap().id;
+    let identity = Identity { models: vec!["m".to_owned()], ..Identity::default() };
+    let readiness = Readiness::Ready;
+    let report = Report { identity, readiness, sample: Sample::default(), at: gateway.now() };
+    gateway.apply(Event::Reported(id, report));
+    gateway.model("m").unwrap()
+}
+
 /// Two gateways: what registers at one is known to both, and what a tenant spends at one counts at both.
 async fn check_sharing(a_store: Arc<dyn Store>, b_store: Arc<dyn Store>, folder: &Path) {
     let tenants = keys(folder);
@@ -154,10 +167,12 @@ async fn check_sharing(a_store: Arc<dyn Store>, b_store: Arc<dyn Store>, folder:
     until("b knows the replica", || async { b.peer_named("127.0.0.1:9").is_some() }).await;
 
     let remaining = |gateway: &Gateway| gateway.standing(tenant.id).0.unwrap().remaining;
-    let first = b.admit(&tenant, 1).unwrap();
+    let model = model_of(&b);
+    assert_eq!(model_of(&a), model);
+    let first = b.admit(&tenant, model, 4, Some(1)).unwrap();
     until("b is known to spend", || async { remaining(&b) == 9 }).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let admitted: Vec<_> = (0..8).map(|_| a.admit(&tenant, 1).unwrap()).collect();
+    let admitted: Vec<_> = (0..8).map(|_| a.admit(&tenant, model, 4, Some(1)).unwrap()).collect();
     until("b hears of it", || async { remaining(&b) <= 2 }).await;
     drop((first, admitted));
 

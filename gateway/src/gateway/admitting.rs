@@ -3,45 +3,59 @@
 use super::Gateway;
 use crate::tenants::{Keyring, Tenant};
 use gateway_core::admission::{Denied, Permit, Standing, TenantId};
+use gateway_core::replica::ModelKey;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Leave for one request. Dropped without a count, the estimate stands.
+/// Leave for one request. It goes back when dropped, with the tokens the request took.
 #[derive(Debug)]
 pub struct Admitted {
     gateway: Arc<Gateway>,
     permit: Option<Permit>,
+    tokens: AtomicU32,
 }
 
-impl Admitted {
-    /// The request is over, and took so many tokens.
-    pub fn finish(mut self, tokens: u32) {
-        self.close(Some(tokens));
-    }
+/// Not now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unadmitted(pub Denied);
 
-    fn close(&mut self, tokens: Option<u32>) {
-        if let Some(permit) = self.permit.take() {
-            let now = self.gateway.now();
-            self.gateway.core().admission.finish(permit, tokens, now);
-        }
+impl Admitted {
+    /// The request took so many tokens; without a word the estimate stands.
+    pub fn took(&self, tokens: u32) {
+        self.tokens.store(tokens, Ordering::Relaxed);
     }
 }
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        self.close(None);
+        if let Some(permit) = self.permit.take() {
+            let now = self.gateway.now();
+            let tokens = self.tokens.load(Ordering::Relaxed);
+            self.gateway.core().admission.finish(permit, Some(tokens), now);
+        }
     }
 }
 
 impl Gateway {
-    /// Asks for leave to start a request of about so many tokens.
+    /// Asks for leave to start a request.
     ///
     /// # Errors
     ///
-    /// [`Denied`] names the limit and when to come back.
-    pub fn admit(self: &Arc<Self>, tenant: &Tenant, tokens: u32) -> Result<Admitted, Denied> {
+    /// [`Unadmitted`] names the limit and when to come back.
+    pub fn admit(
+        self: &Arc<Self>,
+        tenant: &Tenant,
+        model: ModelKey,
+        prompt_bytes: u32,
+        answer_tokens_max: Option<u32>,
+    ) -> Result<Admitted, Unadmitted> {
         let now = self.now();
-        let permit = self.core().admission.admit(tenant.id, tokens, now)?;
-        Ok(Admitted { gateway: self.clone(), permit: Some(permit) })
+        let mut core = self.core();
+        let prompt_tokens = core.fleet.prompt_tokens(model, prompt_bytes);
+        let tokens = prompt_tokens.saturating_add(core.fleet.answer_tokens(answer_tokens_max));
+        let permit = core.admission.admit(tenant.id, tokens, now).map_err(Unadmitted)?;
+        drop(core);
+        Ok(Admitted { gateway: self.clone(), permit: Some(permit), tokens: AtomicU32::new(tokens) })
     }
 
     /// Where a tenant stands with its requests and its tokens a minute.

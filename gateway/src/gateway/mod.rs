@@ -8,7 +8,7 @@ mod placing;
 mod sharing;
 mod view;
 
-pub use admitting::Admitted;
+pub use admitting::{Admitted, Unadmitted};
 pub use members::Peer;
 pub use placing::{Choice, Line, Order, Placed, Unplaced};
 pub use view::NoModel;

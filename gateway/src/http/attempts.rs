@@ -245,7 +245,7 @@ impl<'a> Search<'a> {
             body_bytes: self.request.body.len(),
             request_id: &self.request.id,
             replica_key: endpoint.key.as_deref(),
-            pass_authorization: true,
+            pass_authorization: !self.gateway.tenants.ask_for_keys(),
             wants_ids: asks_for_ids(self.request, &placed.peer),
         };
         let mut head = Vec::with_capacity(512);

@@ -9,10 +9,12 @@ use super::relay;
 use super::request::{self, Request};
 use super::route::{Api, Route, route};
 use super::session::{self, HeadLimits};
+use super::who;
 use super::{headers, reply};
 use crate::config::Config;
 use crate::gateway::{Gateway, NoModel};
 use crate::telemetry::Outcome;
+use crate::tenants::Tenant;
 use async_trait::async_trait;
 use gateway_core::replica::ModelKey;
 use pingora::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream};
@@ -101,14 +103,27 @@ impl Front {
             let request = Request::new(id, Api::Other, method, target, total);
             return self.refuse(session, &request, &error).await;
         }
-        match route(&path) {
+        let route = route(&path);
+        let tenant = match who::identify(&self.gateway, &head.headers) {
+            Ok(tenant) => tenant,
+            // Whoever looks whether we live needs no key.
+            Err(_) if matches!(route, Route::Health | Route::Ready) => Tenant::anybody(),
+            Err(error) => {
+                let request = Request::new(id, Api::Other, method, target, total);
+                return self.refuse(session, &request, &error).await;
+            }
+        };
+        match route {
             Route::Api(api) => {
                 let mut request = Request::new(id, api, method, target, total);
+                request.class = tenant.class_of(who::class(&head.headers));
+                request.tenant = tenant;
                 request.session = request::session(&head.headers, &config.routing.session_headers);
                 self.answer(session, request, &config).await
             }
             local => {
-                let request = Request::new(id, Api::Other, method, target, total);
+                let mut request = Request::new(id, Api::Other, method, target, total);
+                request.tenant = tenant;
                 self.answer_here(session, &request, local).await
             }
         }
@@ -128,12 +143,14 @@ impl Front {
                 self.refuse(session, request, &attempts::no_replica(&self.gateway, "any model")).await
             }
             Route::Models => {
-                let list: Vec<_> = self.gateway.models().iter().map(|name| model_object(name)).collect();
+                let models = self.gateway.models();
+                let allowed = models.iter().filter(|name| request.tenant.may_use(name));
+                let list: Vec<_> = allowed.map(|name| model_object(name)).collect();
                 reply::json(session, 200, &serde_json::json!({ "object": "list", "data": list })).await
             }
             Route::Model(id) => {
                 let name = id.replace("%2F", "/").replace("%2f", "/");
-                if self.gateway.models().contains(&name) {
+                if request.tenant.may_use(&name) && self.gateway.models().contains(&name) {
                     return reply::json(session, 200, &model_object(&name)).await;
                 }
                 self.refuse(session, request, &unknown_model(&self.gateway, &name)).await
@@ -168,6 +185,7 @@ impl Front {
     ) -> Result<bool, Stop> {
         self.gather(session, request, config).await?;
         let model = self.admit(request)?;
+        who::admit(&self.gateway, request, model)?;
         let latest = (request.received + config.queue.wait_max).min(request.deadline);
         let order = request.order(model, self.gateway.at(latest));
         let found = Search::new(&self.gateway, session, request, order.clone()).run().await?;
@@ -226,7 +244,8 @@ impl Front {
         if error.what.ends_connection() {
             session.set_keepalive(None);
         }
-        let is_told = reply::error(session, error, &request.id, request.history.attempts).await;
+        let is_told =
+            reply::error(session, error, &request.id, request.history.attempts, &request.limits).await;
         is_told && !error.what.ends_connection() && session.is_body_done()
     }
 }

@@ -25,3 +25,4 @@ pub mod session;
 pub mod stream;
 pub mod transcript;
 pub mod upstream;
+pub mod who;

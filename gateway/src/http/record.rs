@@ -94,6 +94,7 @@ impl Ending {
 
     /// Counts and logs it.
     pub fn record(&self, gateway: &Gateway, request: &Request) {
+        request.settle(self.replica.is_some(), self.usage);
         let metrics = &gateway.metrics;
         let model = if request.model.is_empty() { NO_MODEL } else { request.model.as_str() };
         let total = request.arrived.elapsed();
@@ -144,6 +145,7 @@ impl Ending {
             status: self.status,
             outcome: self.outcome,
             error: self.error,
+            tenant: &request.tenant.name,
             model,
             replica: self.replica.as_ref().map(|(replica, _)| replica.as_str()),
             reason: self.replica.as_ref().map(|(_, reason)| *reason),

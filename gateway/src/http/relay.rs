@@ -208,6 +208,9 @@ fn decorate(
     header.insert_header("x-request-id", request.id.as_str())?;
     header.insert_header("x-flotilla-replica", replica)?;
     header.insert_header("x-flotilla-attempts", request.history.attempts)?;
+    for (name, value) in &request.limits {
+        header.insert_header(*name, value.as_str())?;
+    }
     let times = request.times;
     let ms = |duration: std::time::Duration| duration.as_secs_f64() * 1000.0;
     let mut timing = String::with_capacity(96);

@@ -38,10 +38,17 @@ pub async fn json(session: &mut ServerSession, status: u16, body: &impl serde::S
 }
 
 /// An error in OpenAI's shape.
-pub async fn error(session: &mut ServerSession, error: &Error, request_id: &str, attempts: u32) -> bool {
+pub async fn error(
+    session: &mut ServerSession,
+    error: &Error,
+    request_id: &str,
+    attempts: u32,
+    limits: &[(&'static str, String)],
+) -> bool {
     let wait = error.retry_after.map(|wait| wait.as_secs_f64().ceil().max(1.0).to_string());
     let attempts = attempts.to_string();
     let mut extra = vec![("x-request-id", request_id)];
+    extra.extend(limits.iter().map(|(name, value)| (*name, value.as_str())));
     if attempts != "0" {
         extra.push(("x-flotilla-attempts", &attempts));
     }

@@ -3,9 +3,10 @@
 use super::error::{Error, What};
 use super::prompt;
 use super::route::Api;
-use crate::gateway::Order;
+use super::stream::Usage;
+use crate::gateway::{Admitted, Order};
+use crate::tenants::Tenant;
 use bytes::Bytes;
-use gateway_core::admission::TenantId;
 use gateway_core::queue::Class;
 use gateway_core::replica::ModelKey;
 use gateway_core::retry::History;
@@ -52,6 +53,12 @@ pub struct Request {
     pub session: Option<u64>,
     /// How urgent it is.
     pub class: Class,
+    /// Whose it is.
+    pub tenant: Arc<Tenant>,
+    /// Its tenant's leave for it.
+    pub leave: Option<Admitted>,
+    /// Headers that tell what is left of its tenant's limits.
+    pub limits: Vec<(&'static str, String)>,
     /// Attempts and deaths so far.
     pub history: History,
     /// What its timings were.
@@ -91,6 +98,9 @@ impl Request {
             answer_tokens_max: None,
             session: None,
             class: Class::Normal,
+            tenant: Tenant::anybody(),
+            leave: None,
+            limits: Vec::new(),
             history: History::default(),
             times: Times::default(),
         }
@@ -128,7 +138,7 @@ impl Request {
     pub fn order(&self, model: ModelKey, deadline: shared::time::Instant) -> Order {
         Order {
             model,
-            tenant: TenantId(0),
+            tenant: self.tenant.id,
             class: self.class,
             pieces: self.pieces.clone(),
             prompt_bytes: self.prompt_bytes,
@@ -137,6 +147,16 @@ impl Request {
             tried: Vec::new(),
             bytes: self.body.len() as u64,
             deadline,
+        }
+    }
+
+    /// It is over: what it took counts against its tenant's limits. Nothing was taken where nobody answered.
+    pub fn settle(&self, has_answer: bool, usage: Usage) {
+        let Some(leave) = &self.leave else { return };
+        if !has_answer {
+            leave.took(0);
+        } else if let Some((prompt, answer)) = usage.prompt_tokens.zip(usage.completion_tokens) {
+            leave.took(prompt.saturating_add(answer));
         }
     }
 

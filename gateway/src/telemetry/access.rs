@@ -28,6 +28,8 @@ pub struct Line<'a> {
     pub outcome: Outcome,
     /// The error's code, if it ended in one.
     pub error: Option<&'static str>,
+    /// Whose it was; empty where no keys are asked for.
+    pub tenant: &'a str,
     /// The model asked for.
     pub model: &'a str,
     /// The last replica that had it.
@@ -122,6 +124,10 @@ fn format(out: &mut Vec<u8>, line: &Line<'_>, at: SystemTime) {
     string(out, line.path);
     let _ = write!(out, ",\"status\":{},\"outcome\":\"{}\",\"model\":", line.status, line.outcome.word());
     string(out, line.model);
+    if !line.tenant.is_empty() {
+        out.extend_from_slice(b",\"tenant\":");
+        string(out, line.tenant);
+    }
     if let Some(error) = line.error {
         let _ = write!(out, ",\"error\":\"{error}\"");
     }
@@ -180,6 +186,7 @@ mod tests {
             status: 200,
             outcome: Outcome::FailedOver,
             error: None,
+            tenant: "t",
             model: "m\n",
             replica: Some("127.0.0.1:8001"),
             reason: Some("soonest"),

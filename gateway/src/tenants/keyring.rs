@@ -4,7 +4,7 @@ use gateway_core::admission::{Allowance, TenantId};
 use gateway_core::queue::Class;
 use shared::keys::{KeyFile, Priority, TenantEntry, digest};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// Hex digits of a digest.
 const DIGEST_LEN: usize = 64;
@@ -30,14 +30,27 @@ pub struct Tenant {
 
 impl Tenant {
     /// Everybody, where no keys are asked for: no limits, and one cache for all.
-    pub fn anybody() -> Self {
-        Self {
-            id: TenantId(0),
-            name: String::new(),
-            models: Vec::new(),
-            allowance: Allowance::default(),
-            class: Class::Normal,
-            cache_salt: String::new(),
+    pub fn anybody() -> Arc<Self> {
+        static ANYBODY: LazyLock<Arc<Tenant>> = LazyLock::new(|| {
+            Arc::new(Tenant {
+                id: TenantId(0),
+                name: String::new(),
+                models: Vec::new(),
+                allowance: Allowance::default(),
+                class: Class::Normal,
+                cache_salt: String::new(),
+            })
+        });
+        ANYBODY.clone()
+    }
+
+    /// How urgent its request is, when it asks for a class: it may ask for less than its own. Who has no key may ask
+    /// for anything.
+    pub fn class_of(&self, asked: Option<Class>) -> Class {
+        match asked {
+            Some(asked) if self.id == TenantId(0) => asked,
+            Some(asked) => asked.max(self.class),
+            None => self.class,
         }
     }
 
@@ -240,9 +253,18 @@ mod tests {
 
     #[test]
     fn a_tenant_may_be_held_to_some_models() {
-        let tenant = Tenant { models: vec!["m".to_owned()], ..Tenant::anybody() };
+        let tenant = Tenant { models: vec!["m".to_owned()], ..(*Tenant::anybody()).clone() };
         assert!(tenant.may_use("m") && !tenant.may_use("n"));
         assert!(Tenant::anybody().may_use("n"));
+    }
+
+    #[test]
+    fn a_tenant_may_ask_for_less_than_its_class_but_not_for_more() {
+        let tenant = Tenant { id: TenantId(1), ..(*Tenant::anybody()).clone() };
+        assert_eq!(tenant.class_of(None), Class::Normal);
+        assert_eq!(tenant.class_of(Some(Class::Batch)), Class::Batch);
+        assert_eq!(tenant.class_of(Some(Class::High)), Class::Normal);
+        assert_eq!(Tenant::anybody().class_of(Some(Class::High)), Class::High);
     }
 
     /// U109: what is printed of a keyring holds no key.

@@ -12,3 +12,4 @@ mod lifecycle;
 mod membership;
 mod streams;
 mod support;
+mod tenants;
