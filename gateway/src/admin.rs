@@ -91,6 +91,10 @@ impl Admin {
                 Ok(reply::json(session, 200, &list).await)
             }
             ("POST", "/fleet") => self.register(session).await,
+            ("POST", "/upgrade") if self.gateway.config.load().server.upgrade_socket.is_some() => {
+                self.gateway.upgrade.notify_one();
+                Ok(reply::json(session, 200, &serde_json::json!({ "status": "handing over" })).await)
+            }
             (_, path) => match path.strip_prefix("/fleet/") {
                 Some(rest) => self.replica(session, &method, rest).await,
                 None => Err(Error::new(What::UnknownRoute, format!("there is no {method} {path} here"))),

@@ -32,6 +32,9 @@ struct Arguments {
     /// Threads that serve requests
     #[arg(long, global = true)]
     threads: Option<usize>,
+    /// Take over from the gateway that runs with the same configuration, and let it end
+    #[arg(long)]
+    upgrade: bool,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -75,7 +78,7 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
         None => {
             let filter = tracing_subscriber::EnvFilter::new(&config.log.level);
             tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-            gateway::server::run(config)?;
+            gateway::server::run(flags, config, arguments.upgrade)?;
         }
     }
     Ok(())

@@ -84,6 +84,8 @@ pub struct Server {
     pub drain: Duration,
     /// Certificate chain and key, for TLS.
     pub tls: Option<(PathBuf, PathBuf)>,
+    /// Unix socket through which a new process takes over; both name the same one.
+    pub upgrade_socket: Option<PathBuf>,
 }
 
 /// The operator's port.
@@ -319,6 +321,7 @@ fn server(raw: raw::Server) -> Result<Server, ConfigError> {
         client_idle: millis("server.client_idle_ms", raw.client_idle_ms, 60_000, 100..=HOUR_MS)?,
         drain: millis("server.drain_ms", raw.drain_ms, 300_000, 0..=24 * HOUR_MS)?,
         tls,
+        upgrade_socket: raw.upgrade_socket,
     })
 }
 

@@ -50,6 +50,7 @@ pub struct Server {
     pub drain_ms: Option<u64>,
     pub tls_certificate: Option<PathBuf>,
     pub tls_key: Option<PathBuf>,
+    pub upgrade_socket: Option<PathBuf>,
 }
 
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]

@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use gateway_core::fleet::{Change, Event, Report, Source};
 use gateway_core::prefix_index::{PieceChange, Sync};
 use gateway_core::replica::{Engine, Identity};
+use gateway_core::route::Policy;
 use shared::id::ReplicaId;
 use shared::prefix::PIECE_BYTES;
 use std::sync::Arc;
@@ -168,6 +169,11 @@ impl Gateway {
     /// The peer that is called so.
     pub fn peer_named(&self, authority: &str) -> Option<Arc<Peer>> {
         self.core().peers.values().find(|peer| peer.endpoint.authority == authority).cloned()
+    }
+
+    /// Changes how replicas are chosen.
+    pub fn set_policy(&self, policy: Policy) {
+        self.core().router.set_policy(None, policy);
     }
 
     /// What is due every so often: first tokens that come far too late, and room that came with time alone.

@@ -77,6 +77,8 @@ pub struct Gateway {
     pub running: AtomicUsize,
     /// Wakes whoever waits for the last request to end.
     pub idle: Notify,
+    /// Another process asks for the listening sockets.
+    pub upgrade: Notify,
     core: Mutex<Core>,
     origin: std::time::Instant,
     background: tokio::runtime::Handle,
@@ -121,6 +123,7 @@ impl Gateway {
             is_draining: AtomicBool::new(false),
             running: AtomicUsize::new(0),
             idle: Notify::new(),
+            upgrade: Notify::new(),
             core: Mutex::new(core),
             origin: std::time::Instant::now(),
             background,

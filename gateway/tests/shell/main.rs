@@ -10,6 +10,7 @@ mod failover;
 mod http;
 mod lifecycle;
 mod membership;
+mod renewal;
 mod streams;
 mod support;
 mod tenants;

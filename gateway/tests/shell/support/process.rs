@@ -32,9 +32,10 @@ impl Gateway {
     /// The same with URLs and flags.
     pub fn start_with(urls: &[String], settings: &[(&str, &str)], flags: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flotilla-gateway"));
-        command
-            .args(["--host", "127.0.0.1", "--port", "0", "--admin-port", "0", "--threads", "2"])
-            .args(flags);
+        command.args(["--host", "127.0.0.1", "--port", "0", "--threads", "2"]).args(flags);
+        if !flags.contains(&"--admin-port") {
+            command.args(["--admin-port", "0"]);
+        }
         command.env("FLOTILLA__PROBE__INTERVAL_MS", "100").env("FLOTILLA__LOG__LEVEL", "error");
         for (key, value) in settings {
             command.env(format!("FLOTILLA__{key}"), value);

@@ -2,90 +2,43 @@
 //!
 //! pingora's services run here without pingora's server, whose end waits out a fixed time even when nothing runs.
 
+mod certificate;
+mod port;
+mod reload;
+mod upgrade;
+
 use crate::admin::Admin;
-use crate::config::Config;
+use crate::config::{Config, Flags};
 use crate::discovery;
 use crate::discovery::lease::Leases;
 use crate::gateway::Gateway;
 use crate::http::door::Door;
 use crate::store::{self, Redis};
 use crate::tenants::{self, Keyring, Tenants};
-use parking_lot::Mutex;
-use pingora::apps::ServerApp;
-use pingora::listeners::tls::TlsSettings;
-use pingora::listeners::{L4BufferSettings, ListenerConfig};
-use pingora::server::{Fds, ListenFds};
-use pingora::services::Service as _;
-use pingora::services::listening::Service;
+use certificate::Certificate;
+use port::Port;
 use std::io;
-use std::net::{TcpListener, ToSocketAddrs};
-use std::os::fd::IntoRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// Write buffer of a connection: one segment, so that an event leaves in one piece.
-const WRITE_BUFFER_BYTES: usize = 1460;
+/// The names of the two ports, in messages and in a hand-over.
+const PUBLIC: &str = "public";
+const ADMIN: &str = "admin";
 /// How often expired leases, late replicas and room in the queue are looked for.
 const TICK: Duration = Duration::from_millis(100);
 
-/// A bound port.
-struct Port {
-    name: &'static str,
-    address: String,
-    fds: ListenFds,
-}
-
-impl Port {
-    fn bind(name: &'static str, host: &str, port: u16) -> io::Result<Self> {
-        let explain = |error: io::Error| {
-            io::Error::new(error.kind(), format!("can't listen on {host}:{port}: {error}"))
-        };
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let address = (host, port).to_socket_addrs().map_err(explain)?.next();
-        let address = address.ok_or_else(|| explain(io::ErrorKind::AddrNotAvailable.into()))?;
-        let listener = TcpListener::bind(address).map_err(explain)?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?.to_string();
-        let mut fds = Fds::new();
-        fds.add(address.clone(), listener.into_raw_fd());
-        Ok(Self { name, address, fds: Arc::new(Mutex::new(fds)) })
-    }
-
-    /// Serves an application here until `shutdown` says so.
-    fn serve<A: ServerApp + Send + Sync + 'static>(
-        &self,
-        app: A,
-        tls: Option<TlsSettings>,
-        runtime: &pingora_runtime::Runtime,
-        shutdown: watch::Receiver<bool>,
-    ) {
-        let mut service = Service::new(self.name.to_owned(), app);
-        // TLS reads records in pieces, plain text is read where it is wanted.
-        let read_buffer = if tls.is_some() { 4096 } else { 0 };
-        let listener = ListenerConfig::tcp(self.address.clone())
-            .l4_buffer(L4BufferSettings::new(read_buffer, WRITE_BUFFER_BYTES));
-        service.add_listener(match tls {
-            Some(tls) => listener.tls(tls),
-            None => listener,
-        });
-        let fds = self.fds.clone();
-        runtime.get_handle().spawn(async move { service.start_service(Some(fds), shutdown, 1).await });
-        println!("listening on {} ({})", self.address, self.name);
-    }
-}
-
-/// Runs the gateway until a signal ends it.
+/// Runs the gateway until a signal ends it. With `is_upgrade` it takes over from the one that runs already.
 ///
 /// # Errors
 ///
 /// When a port is taken, a file can't be opened or a certificate can't be read.
-pub fn run(config: Config) -> io::Result<()> {
-    let public = Port::bind("public", &config.server.host, config.server.port)?;
-    let admin = Port::bind("admin", &config.admin.host, config.admin.port)?;
-    let tls = config.server.tls.as_ref().map(|(certificate, key)| tls(certificate, key)).transpose()?;
+pub fn run(flags: Flags, config: Config, is_upgrade: bool) -> io::Result<()> {
+    let bound = if is_upgrade { None } else { Some(bind(&config)?) };
+    let certificate =
+        config.server.tls.as_ref().map(|(chain, key)| Certificate::load(chain, key)).transpose()?;
     let background = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("background")
@@ -95,7 +48,6 @@ pub fn run(config: Config) -> io::Result<()> {
     let serving = pingora_runtime::Runtime::new_no_steal(config.server.threads, "serving");
     let administering = pingora_runtime::Runtime::new_no_steal(1, "admin");
     let access = crate::telemetry::AccessLog::open(&config.log.access)?;
-    let drain = config.server.drain;
     let tenants = Arc::new(match &config.keys {
         Some(path) => {
             Tenants::of_file(path).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?
@@ -106,17 +58,23 @@ pub fn run(config: Config) -> io::Result<()> {
     let leases = Arc::new(Leases::default());
     discovery::configured::apply(&gateway, None, &gateway.config.load_full());
     watch_sources(&gateway, &leases, background.handle());
+    let [public, admin] = match bound {
+        Some(ports) => ports,
+        None => background.block_on(upgrade::take_over(&gateway, &leases))?,
+    };
     let (stop, stopped) = watch::channel(false);
+    let tls = certificate.as_ref().map(Certificate::settings).transpose()?;
     public.serve(Door::new(&gateway), tls, &serving, stopped.clone());
     admin.serve(Admin::new(gateway.clone(), leases.clone()), None, &administering, stopped);
+    background.spawn(reload::watch(gateway.clone(), flags, certificate));
     background.block_on(async {
-        tokio::select! {
-            () = tick(&gateway, &leases) => {}
-            graceful = ended() => {
-                if graceful {
-                    drain_requests(&gateway, &stop, drain).await;
-                }
-            }
+        let is_graceful = tokio::select! {
+            () = tick(&gateway, &leases) => true,
+            is_graceful = ended() => is_graceful,
+            () = upgrade::hand_over(&gateway, [&public, &admin]) => true,
+        };
+        if is_graceful {
+            drain_requests(&gateway, &stop).await;
         }
     });
     gateway.access.drain();
@@ -125,6 +83,12 @@ pub fn run(config: Config) -> io::Result<()> {
     }
     background.shutdown_background();
     Ok(())
+}
+
+fn bind(config: &Config) -> io::Result<[Port; 2]> {
+    let public = Port::bind(PUBLIC, &config.server.host, config.server.port)?;
+    let admin = Port::bind(ADMIN, &config.admin.host, config.admin.port)?;
+    Ok([public, admin])
 }
 
 /// Starts what watches the world for the gateway, for as long as it lives.
@@ -169,8 +133,9 @@ async fn ended() -> bool {
     }
 }
 
-/// Takes nothing new, and waits until what runs has ended, for at most `longest`.
-async fn drain_requests(gateway: &Gateway, stop: &watch::Sender<bool>, longest: Duration) {
+/// Takes nothing new, and waits until what runs has ended, for as long as configured.
+async fn drain_requests(gateway: &Gateway, stop: &watch::Sender<bool>) {
+    let longest = gateway.config.load().server.drain;
     gateway.is_draining.store(true, Ordering::Relaxed);
     let running = gateway.running.load(Ordering::Relaxed);
     tracing::info!(running, "draining");
@@ -188,14 +153,4 @@ async fn drain_requests(gateway: &Gateway, stop: &watch::Sender<bool>, longest: 
     let all_ended = tokio::time::timeout(longest, all_ended).await;
     let is_clean = all_ended.is_ok();
     tracing::info!(is_clean, "ended");
-}
-
-fn tls(certificate: &std::path::Path, key: &std::path::Path) -> io::Result<TlsSettings> {
-    let invalid = |error: Box<pingora::Error>| io::Error::new(io::ErrorKind::InvalidInput, error.to_string());
-    let (certificate, key) = (certificate.to_string_lossy(), key.to_string_lossy());
-    let mut settings = TlsSettings::intermediate(&certificate, &key).map_err(invalid)?;
-    settings.set_certificate_chain_file(&certificate).map_err(invalid)?;
-    settings.set_private_key_file(&key).map_err(invalid)?;
-    settings.enable_h2();
-    Ok(settings)
 }
