@@ -183,6 +183,29 @@ fn what_a_block_held_before_is_never_seen() {
     assert_eq!(bits(&after[1]), bits(&alone[0]));
 }
 
+#[test]
+fn long_contexts_are_the_same_bits_at_once_and_token_by_token_by_any_number_of_threads() {
+    let len = 1100;
+    for window in [None, Some(700)] {
+        let plain = case(3, 1, 32);
+        let spec = AttentionSpec { window, ..plain.spec };
+        let case = Case { spec, blocks: 40, ..plain };
+        let run = |threads: usize, steps: &[Vec<(usize, usize)>]| {
+            let sequence = case.sequence(&mut Numbers::new(9), len, 0);
+            case.run(&Device::cpu(threads), &[sequence], steps).remove(0)
+        };
+        let whole = run(1, &[vec![(0, len)]]);
+        for threads in [1, 2, 4] {
+            let mut steps = vec![vec![(0, 510)]];
+            steps.extend((0..10).map(|_| vec![(0, 1)]));
+            steps.push(vec![(0, 575)]);
+            steps.extend((0..5).map(|_| vec![(0, 1)]));
+            assert_eq!(bits(&run(threads, &steps)), bits(&whole), "{threads} threads, window {window:?}");
+        }
+    }
+    check(Case { blocks: 40, ..case(3, 1, 32) }, 600);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 

@@ -1,21 +1,21 @@
-//! Paged attention: each query over its own context, in tiles of 32 keys by absolute position.
+//! Paged attention: each query over its own context, in tiles of 32 keys and segments of 512 by absolute
+//! position.
 //!
-//! Softmax goes tile by tile with a running maximum. The tiles of a query and their order depend on its
-//! position and window alone, so its result is the same whatever other queries share the work, and wherever
-//! the blocks lie. Keys beyond a query are never multiplied, not even with zero: a stale block may hold
-//! anything.
+//! Softmax goes tile by tile with a running maximum, and starts anew in each segment; what segments gave is
+//! merged in order. Tiles, segments and their order depend on a query's position and window alone, so its
+//! result is the same whatever other queries share the work, whoever does it, and wherever the blocks lie.
 
 mod steps;
+mod unit;
 
 use std::cell::RefCell;
 use std::ops::Range;
 
-use replica_core::batch::{Batch, BlockId};
+use replica_core::batch::Batch;
 
-use self::steps::{KEYS, Running, add_values, all_scores, softmax};
+use self::unit::{Context, Merge, SEGMENT, Unit, state_len};
 use super::element::{Element, F16, F32};
-use super::kv::{KvLayer, Pair, Store, padded_dim};
-use super::simd::{Kernel, Simd};
+use super::kv::{KvLayer, Pair, Store};
 use super::slots::RowsMut;
 use super::{Cpu, Rows};
 use crate::kernel::{AttentionSpec, KvShape, Result};
@@ -25,23 +25,29 @@ const QUERIES_MAX: usize = 16;
 /// Multiplications below which attention is not worth waking other threads for.
 const ALONE: usize = 64 * 1024;
 
-/// Rows of one sequence that go together.
-struct Tile {
-    share: usize,
-    rows: Range<usize>,
-}
-
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::default());
 }
 
-/// What a thread needs for one tile, kept between tiles.
+/// What a thread needs for one unit, kept between units.
 #[derive(Default)]
 struct Scratch {
     /// Scaled queries, `query × head_dim`.
     queries: Vec<f32>,
-    /// Sums of values, `query × padded dimension`.
-    sums: Vec<f32>,
+    /// What a segment gathered.
+    part: Vec<f32>,
+    /// What all segments so far gathered.
+    total: Vec<f32>,
+}
+
+/// One call's operands.
+struct Job<'a, E: Element> {
+    qkv: &'a Rows,
+    shape: KvShape,
+    pair: &'a Pair<E::Bits>,
+    batch: &'a Batch,
+    spec: &'a AttentionSpec,
+    units: Vec<Unit>,
 }
 
 impl Cpu {
@@ -53,188 +59,109 @@ impl Cpu {
         spec: &AttentionSpec,
         out: &mut Rows,
     ) -> Result<()> {
+        let (units, shape) = (units(batch, spec), kv.shape());
         match kv.store() {
-            Store::F32(pair) => self.attend_pair::<F32>(qkv, kv.shape(), pair, batch, spec, out),
-            Store::F16(pair) => self.attend_pair::<F16>(qkv, kv.shape(), pair, batch, spec, out),
+            Store::F32(pair) => self.run(&Job::<F32> { qkv, shape, pair, batch, spec, units }, out),
+            Store::F16(pair) => self.run(&Job::<F16> { qkv, shape, pair, batch, spec, units }, out),
         }
     }
 
-    fn attend_pair<E: Element>(
-        &self,
-        qkv: &Rows,
-        shape: KvShape,
-        pair: &Pair<E::Bits>,
-        batch: &Batch,
-        spec: &AttentionSpec,
-        out: &mut Rows,
-    ) -> Result<()> {
-        let group = spec.layout.heads / spec.layout.kv_heads;
-        let heads_a_unit = group.min(QUERIES_MAX);
-        // A group is split where it alone has more queries than go together.
-        let head_parts = spec.layout.kv_heads * group.div_ceil(heads_a_unit);
-        let tiles = tiles(batch, QUERIES_MAX / heads_a_unit);
+    fn run<E: Element>(&self, job: &Job<'_, E>, out: &mut Rows) -> Result<()> {
+        let context: usize = job.batch.positions.iter().map(|&position| position as usize + 1).sum();
+        let alone = context * job.spec.layout.heads * job.shape.head_dim < ALONE;
+        let longest = job.batch.positions.iter().max().map_or(0, |&position| position as usize + 1);
+        let few = job.units.len() < 2 * self.shared.pool.threads();
+        if few && !alone && longest > SEGMENT {
+            return self.run_by_segment(job, longest.div_ceil(SEGMENT), out);
+        }
         let out = RowsMut::of_rows(out);
-        let work: usize = batch.positions.iter().map(|&position| position as usize + 1).sum();
-        let alone = work * spec.layout.heads * spec.layout.head_dim < ALONE;
-        let units = tiles.len() * head_parts;
+        let units = job.units.len();
         self.shared.pool.each(units, if alone { units } else { 1 }, |part| {
-            for unit in part {
-                let (tile, part) = (&tiles[unit / head_parts], unit % head_parts);
-                let (kv_head, of_group) =
-                    (part % spec.layout.kv_heads, part / spec.layout.kv_heads * heads_a_unit);
-                let first = kv_head * group;
-                let heads = first + of_group..first + (of_group + heads_a_unit).min(group);
-                let table = &batch.tables[batch.shares[tile.share].table.clone()];
-                let positions = &batch.positions[tile.rows.clone()];
-                SCRATCH.with_borrow_mut(|scratch| {
-                    let context = Context::<E> { pair, shape, table, kv_head };
-                    let rows = tile.rows.clone();
-                    self.shared.isa.run(Attend {
-                        context,
-                        spec,
-                        heads,
-                        rows,
-                        positions,
-                        qkv,
-                        out: &out,
-                        scratch,
+            for unit in &job.units[part] {
+                SCRATCH.with_borrow_mut(|scratch| self.whole(job, unit, scratch, &out));
+            }
+        })
+    }
+
+    /// One unit, segment after segment.
+    fn whole<E: Element>(&self, job: &Job<'_, E>, unit: &Unit, scratch: &mut Scratch, out: &RowsMut<'_>) {
+        let Scratch { queries, part, total } = scratch;
+        let len = unit.queries() * state_len(job.shape);
+        part.resize(len, 0.0);
+        total.resize(len, 0.0);
+        for (index, segment) in job.segments(unit).enumerate() {
+            job.segment(self, unit, segment, queries, part);
+            self.shared.isa.run(Merge { first: index == 0, part, total, shape: job.shape });
+        }
+        unit.finish(total, job.shape, out);
+    }
+
+    /// A few units over long contexts: each segment goes to whatever thread is free.
+    fn run_by_segment<E: Element>(&self, job: &Job<'_, E>, segments: usize, out: &mut Rows) -> Result<()> {
+        let len = QUERIES_MAX * state_len(job.shape);
+        let mut parts = self.rows(job.units.len() * segments, len);
+        let slots = RowsMut::of_rows(&mut parts);
+        self.shared.pool.each(job.units.len() * segments, 1, |range| {
+            for at in range {
+                let unit = &job.units[at / segments];
+                if let Some(segment) = job.segments(unit).nth(at % segments) {
+                    let part = slots.part(at, 0, unit.queries() * state_len(job.shape));
+                    SCRATCH.with_borrow_mut(|scratch| {
+                        job.segment(self, unit, segment, &mut scratch.queries, part);
                     });
+                }
+            }
+        })?;
+        let (out, parts) = (RowsMut::of_rows(out), &parts);
+        self.shared.pool.each(job.units.len(), job.units.len(), |range| {
+            for at in range {
+                let unit = &job.units[at];
+                SCRATCH.with_borrow_mut(|Scratch { total, .. }| {
+                    total.resize(unit.queries() * state_len(job.shape), 0.0);
+                    for index in 0..job.segments(unit).count() {
+                        let part = &parts.row(at * segments + index)[..total.len()];
+                        self.shared.isa.run(Merge { first: index == 0, part, total, shape: job.shape });
+                    }
+                    unit.finish(total, job.shape, &out);
                 });
             }
         })
     }
 }
 
-fn tiles(batch: &Batch, rows_max: usize) -> Vec<Tile> {
-    let of_share = |(share, rows): (usize, Range<usize>)| {
-        rows.clone()
-            .step_by(rows_max)
-            .map(move |start| Tile { share, rows: start..(start + rows_max).min(rows.end) })
-    };
-    batch.shares.iter().map(|share| share.rows.clone()).enumerate().flat_map(of_share).collect()
-}
-
-/// Keys and values of one head of one sequence.
-struct Context<'a, E: Element> {
-    pair: &'a Pair<E::Bits>,
-    shape: KvShape,
-    table: &'a [BlockId],
-    kv_head: usize,
-}
-
-impl<'a, E: Element> Context<'a, E> {
-    /// The block of a tile of keys, counted in heads, and the tile's first token in it.
-    fn place(&self, tile: usize) -> (usize, usize) {
-        let (block, offset) = (tile * KEYS / self.shape.block_tokens, tile * KEYS % self.shape.block_tokens);
-        (self.table[block].0 as usize * self.shape.kv_heads + self.kv_head, offset)
+impl<E: Element> Job<'_, E> {
+    /// The spans of positions, a segment each, that a unit's queries see any of.
+    fn segments(&self, unit: &Unit) -> impl Iterator<Item = Range<usize>> {
+        let seen = unit.span(self.batch, self.spec.window);
+        let whole = seen.start / SEGMENT..seen.end.div_ceil(SEGMENT);
+        whole.map(move |at| (at * SEGMENT).max(seen.start)..((at + 1) * SEGMENT).min(seen.end))
     }
 
-    /// From the tile's first key on: a dimension's tokens, then `block_tokens` further the next dimension's.
-    fn keys(&self, tile: usize) -> &'a [E::Bits] {
-        let (head, offset) = self.place(tile);
-        let size = self.shape.head_dim * self.shape.block_tokens;
-        &self.pair.keys[head * size..][..size][offset..]
-    }
-
-    /// The tile's values, token by token.
-    fn values(&self, tile: usize) -> &'a [E::Bits] {
-        let (head, offset) = self.place(tile);
-        let dim = padded_dim(self.shape);
-        &self.pair.values[(head * self.shape.block_tokens + offset) * dim..][..KEYS * dim]
+    fn segment(&self, cpu: &Cpu, unit: &Unit, seen: Range<usize>, queries: &mut Vec<f32>, to: &mut [f32]) {
+        let table = &self.batch.tables[self.batch.shares[unit.share].table.clone()];
+        let context = Context::<E> { pair: self.pair, shape: self.shape, table, kv_head: unit.kv_head };
+        unit.take_queries(self.qkv, self.shape.head_dim, self.spec.scale, queries);
+        let positions = &self.batch.positions[unit.rows.clone()];
+        cpu.shared.isa.run(unit::Segment { context, spec: self.spec, unit, positions, seen, queries, to });
     }
 }
 
-/// The queries of some rows over one head's keys and values.
-struct Attend<'a, E: Element> {
-    context: Context<'a, E>,
-    spec: &'a AttentionSpec,
-    /// Query heads, all of one group.
-    heads: Range<usize>,
-    rows: Range<usize>,
-    positions: &'a [u32],
-    qkv: &'a Rows,
-    out: &'a RowsMut<'a>,
-    scratch: &'a mut Scratch,
-}
-
-impl<E: Element> Kernel for Attend<'_, E> {
-    #[inline(always)]
-    fn run<S: Simd>(mut self, simd: S) {
-        self.take_queries();
-        let (dim, padded) = (self.context.shape.head_dim, padded_dim(self.context.shape));
-        let count = self.rows.len() * self.heads.len();
-        let Scratch { queries, sums } = &mut *self.scratch;
-        let mut running = [Running::START; QUERIES_MAX];
-        let first = span(self.positions[0], self.spec.window);
-        let last = span(self.positions[self.positions.len() - 1], self.spec.window);
-        let end = last.end.div_ceil(KEYS);
-        for tile in first.start / KEYS..end {
-            if tile + 1 < end {
-                prefetch(simd, self.context.keys(tile + 1), dim * self.context.shape.block_tokens.min(KEYS));
-                prefetch(simd, self.context.values(tile + 1), KEYS * padded);
-            }
-            let mut scores = [[0.0; KEYS]; QUERIES_MAX];
-            let scores = &mut scores[..count];
-            let block_tokens = self.context.shape.block_tokens;
-            all_scores::<S, E>(simd, self.context.keys(tile), block_tokens, queries, dim, scores);
-            let mut valid = [const { 0..0 }; QUERIES_MAX];
-            for (query, scores) in scores.iter_mut().enumerate() {
-                let position = self.positions[query / self.heads.len()];
-                valid[query] = in_tile(&span(position, self.spec.window), tile);
-                if !valid[query].is_empty() {
-                    let sums = &mut sums[query * padded..][..padded];
-                    softmax(simd, scores, &valid[query], self.spec.softcap, &mut running[query], sums);
+fn units(batch: &Batch, spec: &AttentionSpec) -> Vec<Unit> {
+    let group = spec.layout.heads / spec.layout.kv_heads;
+    // A group is split where it alone has more queries than go together.
+    let heads_max = group.min(QUERIES_MAX);
+    let rows_max = QUERIES_MAX / heads_max;
+    let mut units = Vec::new();
+    for (share, all) in batch.shares.iter().map(|share| share.rows.clone()).enumerate() {
+        for start in all.clone().step_by(rows_max) {
+            let rows = start..(start + rows_max).min(all.end);
+            for kv_head in 0..spec.layout.kv_heads {
+                for first in (kv_head * group..(kv_head + 1) * group).step_by(heads_max) {
+                    let heads = first..(first + heads_max).min((kv_head + 1) * group);
+                    units.push(Unit { share, rows: rows.clone(), kv_head, heads });
                 }
             }
-            add_values::<S, E>(simd, self.context.values(tile), scores, &valid[..count], sums, padded);
-        }
-        self.give_sums(&running);
-    }
-}
-
-impl<E: Element> Attend<'_, E> {
-    /// Scaled queries and empty sums into the scratch: all heads of a row, then the next row.
-    fn take_queries(&mut self) {
-        let dim = self.context.shape.head_dim;
-        let Scratch { queries, sums } = &mut *self.scratch;
-        queries.clear();
-        for row in self.rows.clone() {
-            let heads = &self.qkv.row(row)[self.heads.start * dim..self.heads.end * dim];
-            queries.extend(heads.iter().map(|value| value * self.spec.scale));
-        }
-        sums.clear();
-        sums.resize(self.rows.len() * self.heads.len() * padded_dim(self.context.shape), 0.0);
-    }
-
-    fn give_sums(&self, running: &[Running]) {
-        let dim = self.context.shape.head_dim;
-        let sums = self.scratch.sums.chunks_exact(padded_dim(self.context.shape));
-        for (query, (sums, running)) in sums.zip(running).enumerate() {
-            let head = self.heads.start + query % self.heads.len();
-            let out = self.out.part(self.rows.start + query / self.heads.len(), head * dim, dim);
-            let inverse = 1.0 / running.total;
-            for (out, sum) in out.iter_mut().zip(sums) {
-                *out = sum * inverse;
-            }
         }
     }
-}
-
-#[inline(always)]
-fn prefetch<S: Simd, T>(simd: S, numbers: &[T], count: usize) {
-    for line in (0..count * size_of::<T>()).step_by(64) {
-        simd.prefetch(numbers.as_ptr().cast::<u8>().wrapping_add(line));
-    }
-}
-
-/// What a row sees.
-fn span(position: u32, window: Option<u32>) -> Range<usize> {
-    let end = position as usize + 1;
-    window.map_or(0, |window| end.saturating_sub(window as usize))..end
-}
-
-/// The part of a span of positions that lies in a tile, counted from the tile's start.
-fn in_tile(span: &Range<usize>, tile: usize) -> Range<usize> {
-    let within = |position: usize| position.saturating_sub(tile * KEYS).min(KEYS);
-    within(span.start)..within(span.end)
+    units
 }

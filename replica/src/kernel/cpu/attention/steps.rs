@@ -20,6 +20,21 @@ pub struct Running {
 impl Running {
     /// Nothing yet.
     pub const START: Self = Self { largest: f32::NEG_INFINITY, total: 0.0 };
+
+    /// As it was kept.
+    pub fn of(kept: &[f32]) -> Self {
+        Self { largest: kept[0], total: kept[1] }
+    }
+
+    /// Writes it down.
+    pub fn keep(self, to: &mut [f32]) {
+        (to[0], to[1]) = (self.largest, self.total);
+    }
+
+    /// Whether the query saw no key. (A total that is not a number was seen.)
+    pub fn is_empty(self) -> bool {
+        self.total == 0.0
+    }
 }
 
 /// Scores of all queries with the keys of a tile.
@@ -152,19 +167,19 @@ pub fn add_values<S: Simd, E: Element>(
     values: &[E::Bits],
     weights: &[[f32; KEYS]],
     valid: &[Range<usize>],
-    sums: &mut [f32],
-    padded: usize,
+    states: &mut [f32],
+    [padded, stride]: [usize; 2],
 ) {
     let mut done = 0;
     while done < weights.len() {
         let whole = valid[done..].iter().take_while(|valid| valid.len() == KEYS).count();
-        let (weights, sums) = (&weights[done..], &mut sums[done * padded..]);
+        let (weights, states) = (&weights[done..], &mut states[done * stride..]);
         let valid = valid[done].clone();
         done += match whole {
-            4.. if S::TILE >= 12 => add::<S, E, 4>(simd, values, weights, valid, sums, padded),
-            3.. => add::<S, E, 3>(simd, values, weights, valid, sums, padded),
-            2 => add::<S, E, 2>(simd, values, weights, valid, sums, padded),
-            _ => add::<S, E, 1>(simd, values, weights, valid, sums, padded),
+            4.. if S::TILE >= 12 => add::<S, E, 4>(simd, values, weights, valid, states, [padded, stride]),
+            3.. => add::<S, E, 3>(simd, values, weights, valid, states, [padded, stride]),
+            2 => add::<S, E, 2>(simd, values, weights, valid, states, [padded, stride]),
+            _ => add::<S, E, 1>(simd, values, weights, valid, states, [padded, stride]),
         };
     }
 }
@@ -176,18 +191,42 @@ fn add<S: Simd, E: Element, const QUERIES: usize>(
     values: &[E::Bits],
     weights: &[[f32; KEYS]],
     valid: Range<usize>,
-    sums: &mut [f32],
-    padded: usize,
+    states: &mut [f32],
+    [padded, stride]: [usize; 2],
 ) -> usize {
     let vectors = padded / LANES;
     let mut vector = 0;
     while vector < vectors {
         vector += if vectors - vector >= 4 && S::TILE >= 12 {
-            add_vectors::<S, E, QUERIES, 4>(simd, values, weights, valid.clone(), sums, padded, vector)
+            add_vectors::<S, E, QUERIES, 4>(
+                simd,
+                values,
+                weights,
+                valid.clone(),
+                states,
+                [padded, stride],
+                vector,
+            )
         } else if vectors - vector >= 2 {
-            add_vectors::<S, E, QUERIES, 2>(simd, values, weights, valid.clone(), sums, padded, vector)
+            add_vectors::<S, E, QUERIES, 2>(
+                simd,
+                values,
+                weights,
+                valid.clone(),
+                states,
+                [padded, stride],
+                vector,
+            )
         } else {
-            add_vectors::<S, E, QUERIES, 1>(simd, values, weights, valid.clone(), sums, padded, vector)
+            add_vectors::<S, E, QUERIES, 1>(
+                simd,
+                values,
+                weights,
+                valid.clone(),
+                states,
+                [padded, stride],
+                vector,
+            )
         };
     }
     QUERIES
@@ -200,15 +239,15 @@ fn add_vectors<S: Simd, E: Element, const QUERIES: usize, const VECTORS: usize>(
     values: &[E::Bits],
     weights: &[[f32; KEYS]],
     valid: Range<usize>,
-    sums: &mut [f32],
-    padded: usize,
+    states: &mut [f32],
+    [padded, stride]: [usize; 2],
     vector: usize,
 ) -> usize {
     // Arrays and indices keep the sums in registers and their loops free of checks.
     let weights: [&[f32; KEYS]; QUERIES] = std::array::from_fn(|query| &weights[query]);
     let mut totals = [[simd.splat(0.0); VECTORS]; QUERIES];
     for query in 0..QUERIES {
-        let (lanes, _) = sums[query * padded + vector * LANES..][..VECTORS * LANES].as_chunks::<LANES>();
+        let (lanes, _) = states[query * stride + vector * LANES..][..VECTORS * LANES].as_chunks::<LANES>();
         for at in 0..VECTORS {
             totals[query][at] = simd.load(&lanes[at]);
         }
@@ -228,7 +267,8 @@ fn add_vectors<S: Simd, E: Element, const QUERIES: usize, const VECTORS: usize>(
         }
     }
     for query in 0..QUERIES {
-        let (lanes, _) = sums[query * padded + vector * LANES..][..VECTORS * LANES].as_chunks_mut::<LANES>();
+        let (lanes, _) =
+            states[query * stride + vector * LANES..][..VECTORS * LANES].as_chunks_mut::<LANES>();
         for at in 0..VECTORS {
             simd.store(totals[query][at], &mut lanes[at]);
         }
