@@ -191,6 +191,22 @@ impl Rope {
     }
 }
 
+impl RopeScaling {
+    /// How far a model reaches whose file writes `positions`. Some scalings stretch that; with others, and in
+    /// Gemma 3, it is stretched already.
+    pub fn reach(&self, positions: u32, architecture: Architecture) -> u32 {
+        match self {
+            Self::Linear { factor } if architecture != Architecture::Gemma3 => {
+                (positions as f32 * factor) as u32
+            }
+            Self::Dynamic { factor, original_context } | Self::Yarn { factor, original_context, .. } => {
+                positions.max((*original_context as f32 * factor) as u32)
+            }
+            _ => positions,
+        }
+    }
+}
+
 /// YaRN's factor on attention where the file gives none.
 pub fn attention_factor_of_yarn(factor: f32) -> f32 {
     if factor <= 1.0 { 1.0 } else { 0.1 * factor.ln() + 1.0 }

@@ -17,7 +17,7 @@ use replica_format::gguf::Vocabulary;
 use serde_json::Value;
 use tokenizers::Tokenizer as Library;
 
-use crate::weights::{Checkpoint, Error, TokenizerSource};
+use crate::weights::{Checkpoint, Error, TokenizerSource, spelling};
 
 pub use decoder::Decoder;
 use sentencepiece::SentencePiece;
@@ -30,6 +30,8 @@ pub struct Tokenizer {
     table: Table,
     /// What every prompt begins with, where the model was trained so.
     bos: Option<u32>,
+    /// The most bytes of text that one token can stand for, where there is such a bound.
+    bytes_most: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -74,20 +76,33 @@ impl Tokenizer {
         library.with_truncation(None).map_err(|error| Error::refused(error.to_string()))?;
         library.with_padding(None);
         let table = Table::of_library(&library)?;
-        let bos = first_special(&library).filter(|_| config["add_bos_token"].as_bool().unwrap_or(true));
-        Ok(Self { algorithm: Algorithm::Library(Box::new(library)), table, bos })
+        let bos = match config["add_bos_token"].as_bool() {
+            Some(false) => None,
+            // The library's own template may be older than the setting.
+            Some(true) => {
+                first_special(&library).or_else(|| library.token_to_id(&spelling(&config["bos_token"])))
+            }
+            None => first_special(&library),
+        };
+        let strips = library.get_added_tokens_decoder().values().any(|token| token.lstrip || token.rstrip);
+        // Normalising can make a text shorter, but not by more than this.
+        let longest = table.longest() * if library.get_normalizer().is_some() { 3 } else { 1 };
+        let bytes_most = Some(longest).filter(|_| !strips);
+        Ok(Self { algorithm: Algorithm::Library(Box::new(library)), table, bos, bytes_most })
     }
 
     /// From the metadata of a GGUF file. `model_name` tells families apart whose special tokens differ.
     pub fn from_vocabulary(vocabulary: &Vocabulary, model_name: &str) -> Result<Self, Error> {
         let bos = vocabulary.bos.filter(|_| vocabulary.begins_with_bos());
         let table = Table::of_vocabulary(vocabulary);
-        let algorithm = if vocabulary.model == "gpt2" {
-            Algorithm::Library(Box::new(byte_level::build(vocabulary)?))
-        } else {
-            Algorithm::SentencePiece(Box::new(SentencePiece::new(vocabulary, model_name)))
-        };
-        Ok(Self { algorithm, table, bos })
+        let longest = Some(table.longest());
+        if vocabulary.model == "gpt2" {
+            let algorithm = Algorithm::Library(Box::new(byte_level::build(vocabulary)?));
+            return Ok(Self { algorithm, table, bos, bytes_most: longest });
+        }
+        let model = SentencePiece::new(vocabulary, model_name);
+        let bytes_most = longest.filter(|_| !model.takes_space());
+        Ok(Self { algorithm: Algorithm::SentencePiece(Box::new(model)), table, bos, bytes_most })
     }
 
     /// Tokens of a text. Special tokens are recognised by their spelling. With `begin` the prompt begins with
@@ -112,6 +127,12 @@ impl Tokenizer {
             tokens.insert(0, bos);
         }
         Ok(tokens)
+    }
+
+    /// A number of tokens that no text of so many bytes falls short of, where there is one: enough to refuse a
+    /// text that is far too long without encoding it, which takes about a second a megabyte.
+    pub fn tokens_least(&self, text_bytes: usize) -> usize {
+        text_bytes / self.bytes_most.unwrap_or(usize::MAX).max(1)
     }
 
     /// Text of tokens, with U+FFFD for bytes that are no text. A space that the tokenizer puts before every

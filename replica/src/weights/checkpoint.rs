@@ -131,6 +131,11 @@ impl Checkpoint {
         Ok(numbers)
     }
 
+    /// Names of all tensors the model has.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.inventory.places.keys().map(String::as_str)
+    }
+
     /// Whether the model has this tensor (biases, which only some checkpoints of a family have).
     pub fn has(&self, name: &str) -> bool {
         self.inventory.places.contains_key(name)
@@ -144,6 +149,11 @@ impl Checkpoint {
         let first = place.first_row as usize;
         TensorView::new(tensor.kind, rows, cols, bytes, place.order).rows(first..first + place.rows as usize)
     }
+}
+
+/// How a special token of `tokenizer_config.json` is written: a text, or an object that holds it.
+pub fn spelling(token: &Value) -> String {
+    token.as_str().or_else(|| token["content"].as_str()).unwrap_or_default().to_owned()
 }
 
 fn open_folder(folder: &Path) -> Result<Parts, Error> {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::GenerationDefaults;
-use super::checkpoint::{Parts, TokenizerSource};
+use super::checkpoint::{Parts, TokenizerSource, spelling};
 use super::mapped::Mapped;
 
 pub fn open(folder: &Path) -> Result<Parts, Error> {
@@ -139,9 +139,4 @@ fn chat_template(file: Option<Vec<u8>>, config: &Value) -> Option<String> {
         }
         _ => None,
     }
-}
-
-/// A special token is a text, or an object that holds it.
-fn spelling(token: &Value) -> String {
-    token.as_str().or_else(|| token["content"].as_str()).unwrap_or_default().to_owned()
 }

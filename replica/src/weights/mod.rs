@@ -12,7 +12,7 @@ mod mapped;
 mod samples;
 mod view;
 
-pub use checkpoint::{Checkpoint, TokenizerSource};
+pub use checkpoint::{Checkpoint, TokenizerSource, spelling};
 pub use generation::GenerationDefaults;
 pub use replica_format::Error;
 pub use view::{RowOrder, TensorView};

@@ -46,7 +46,7 @@ pub fn facts(config: &Value, generation: Option<&Value>) -> Result<ModelFacts, E
         kv_heads: object.u32("num_key_value_heads")?.unwrap_or(heads),
         head_dim,
         vocab_size: object.count("vocab_size")?,
-        context_tokens: rope::context(object, architecture, &rope.scaling)?,
+        context_tokens: rope.scaling.reach(object.count("max_position_embeddings")?, architecture),
         norm_eps: object.f32("rms_norm_eps")?.unwrap_or(1e-6),
         rope,
         tied_embeddings: tied.unwrap_or(architecture.ties_by_default()),

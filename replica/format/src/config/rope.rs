@@ -99,18 +99,3 @@ fn long(set: Object<'_>, positions: u32, original: Option<u32>) -> Result<RopeSc
         original_context,
     })
 }
-
-/// How far positions reach. Some scalings stretch what the config writes; others are in it already.
-pub fn context(object: Object<'_>, architecture: Architecture, scaling: &RopeScaling) -> Result<u32, Error> {
-    let positions = object.count("max_position_embeddings")?;
-    Ok(match scaling {
-        RopeScaling::Linear { factor } if architecture != Architecture::Gemma3 => {
-            (positions as f32 * factor) as u32
-        }
-        RopeScaling::Dynamic { factor, original_context }
-        | RopeScaling::Yarn { factor, original_context, .. } => {
-            positions.max((*original_context as f32 * factor) as u32)
-        }
-        _ => positions,
-    })
-}

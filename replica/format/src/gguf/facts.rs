@@ -51,6 +51,7 @@ pub fn facts(header: &Header<'_>) -> Result<ModelFacts, Error> {
     let hidden_size = keys.count("embedding_length")?;
     let layers = keys.count("block_count")?;
     let head_dim = keys.u32("attention.key_length")?.unwrap_or(hidden_size / heads);
+    let rope = rope(&keys, architecture, head_dim)?;
     let stored = |name: &str| header.tensors.iter().find(|tensor| tensor.name == name);
     let mut facts = ModelFacts {
         architecture,
@@ -64,9 +65,9 @@ pub fn facts(header: &Header<'_>) -> Result<ModelFacts, Error> {
         vocab_size: stored("token_embd.weight")
             .and_then(|tensor| u32::try_from(tensor.shape[0]).ok())
             .unwrap_or(vocabulary.tokens.len() as u32),
-        context_tokens: keys.count("context_length")?,
+        context_tokens: rope.scaling.reach(keys.count("context_length")?, architecture),
         norm_eps: required_f32(&keys, "attention.layer_norm_rms_epsilon")?,
-        rope: rope(&keys, architecture, head_dim)?,
+        rope,
         tied_embeddings: stored("output.weight").is_none(),
         sliding_window: None,
         local_layers: Vec::new(),

@@ -46,7 +46,6 @@ fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
 }
 
 /// Of anything's text, as in Python.
-#[expect(clippy::needless_pass_by_value, reason = "an argument of a filter is its own")]
 fn trim(value: &Value, marks: Option<String>) -> String {
     let text = shown(value);
     match marks {

@@ -84,6 +84,11 @@ impl SentencePiece {
         self.tokens.get(spelling).copied()
     }
 
+    /// Whether some token swallows the white space behind it.
+    pub fn takes_space(&self) -> bool {
+        self.splitter.takes_space()
+    }
+
     /// Whether a text gets a space in front.
     pub fn adds_space(&self) -> bool {
         self.adds_space

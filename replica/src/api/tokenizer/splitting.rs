@@ -38,6 +38,11 @@ impl Splitter {
         Self { search, tokens }
     }
 
+    /// Whether some token takes white space with it.
+    pub fn takes_space(&self) -> bool {
+        self.tokens.iter().any(|token| token.takes_space)
+    }
+
     /// The text's stretches in order, none of them empty. Where spellings overlap the leftmost wins, then the
     /// longest.
     pub fn split<'t>(&self, text: &'t str) -> Vec<Stretch<'t>> {

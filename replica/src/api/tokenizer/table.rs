@@ -86,6 +86,11 @@ impl Table {
         &self.bytes[start..end]
     }
 
+    /// Bytes of the longest token.
+    pub fn longest(&self) -> usize {
+        self.ends.iter().scan(0, |start, &end| Some(end - std::mem::replace(start, end))).max().unwrap_or(0)
+    }
+
     pub fn is_control(&self, token: u32) -> bool {
         self.control.get(token as usize).copied().unwrap_or(false)
     }

@@ -130,6 +130,10 @@ fn a_tokenizer_json_gives_the_same_ids_and_bytes() {
     let tokenizer = Tokenizer::from_json(json.as_bytes(), &Value::Null).unwrap();
     assert_eq!(tokenizer.encode("ab<|end|>", true).unwrap(), [3, 2, 4]);
     assert_eq!(tokenizer.decode(&[3, 2, 4], true), "ab");
+    let older = json.replace(r#"{"SpecialToken":{"id":"<|begin|>","type_id":0}},"#, "");
+    let setting = serde_json::json!({"add_bos_token": true, "bos_token": {"content": "<|begin|>"}});
+    let tokenizer = Tokenizer::from_json(older.as_bytes(), &setting).unwrap();
+    assert_eq!(tokenizer.encode("ab", true).unwrap(), [3, 2]);
     let without = serde_json::json!({"add_bos_token": false});
     let tokenizer = Tokenizer::from_json(json.as_bytes(), &without).unwrap();
     assert_eq!(tokenizer.encode("ab", true).unwrap(), [2]);
@@ -158,6 +162,20 @@ fn llama_3_json() -> String {
         "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}
     })
     .to_string()
+}
+
+/// U049: what is far too long is known without encoding it.
+#[test]
+fn a_text_has_at_least_so_many_tokens() {
+    for tokenizer in [byte_level(), sentence_piece()] {
+        for text in
+            ["", "he", "hehehe<think>he", "\u{0}\u{0}\u{0}", "字字字字字字字字", "<|begin|><s><|end|>"]
+        {
+            let tokens = tokenizer.encode(text, false).unwrap().len();
+            assert!(tokenizer.tokens_least(text.len()) <= tokens, "{text:?}");
+        }
+        assert!(tokenizer.tokens_least(1_000_000) > 100_000);
+    }
 }
 
 #[test]
