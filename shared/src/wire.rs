@@ -78,6 +78,35 @@ pub enum ReplicaState {
     Stalled,
 }
 
+/// Header by which a gateway asks a stream for what it would need to go on elsewhere. Each event then has a field
+/// [`CONTINUATION_FIELD`] with an [`EventTokens`]; the gateway keeps it and strips it.
+pub const CONTINUE_HEADER: &str = "x-flotilla-continue";
+
+/// Private field of a stream's events ([`EventTokens`]) and of a request that goes on ([`Continuation`]).
+pub const CONTINUATION_FIELD: &str = "flotilla";
+
+/// What an event of a stream is made of. Events of answers that can't go on (several choices, echo) have none.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EventTokens {
+    /// The seed of the answer: the client's or a drawn one.
+    pub seed: u64,
+    /// Tokens since the last event. Some of their text may still be held back: it comes with later events, here
+    /// or elsewhere.
+    pub ids: Vec<u32>,
+}
+
+/// Put into the first request's body, with all else as it was (`max_tokens` too: it counts these tokens). The
+/// answer then begins after these tokens, without a role and without anything they have shown.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Continuation {
+    /// All ids of the events so far, in order.
+    pub answer_ids: Vec<u32>,
+    /// See [`EventTokens::seed`].
+    pub seed: u64,
+}
+
 /// One event of `GET /fleet/events` (a stream of `data:` lines): pieces of prompt text whose KV came or went.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
