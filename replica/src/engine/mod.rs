@@ -9,11 +9,13 @@ pub mod command;
 mod draw;
 mod handle;
 mod kv_cache;
+mod plan;
 mod start;
 mod stats;
 mod steps;
 
 pub use changes::Cached;
 pub use handle::{Handle, Refusal};
-pub use start::{Options, Source, StartError, Started, start};
+pub use plan::{Options, Source};
+pub use start::{StartError, Started, start};
 pub use stats::{STEP_ROWS_BOUNDS, Snapshot};

@@ -84,6 +84,10 @@ pub(crate) struct Stats {
 impl Stats {
     /// Takes one of `max` places for a new sequence.
     pub fn take_place(&self, max: u32) -> bool {
+        if self.outstanding.load(Relaxed) == 0 {
+            // The time spent idle is no stall.
+            self.note_progress();
+        }
         let more = |held: u32| (held < max).then_some(held + 1);
         self.outstanding.fetch_update(Relaxed, Relaxed, more).is_ok()
     }
@@ -177,7 +181,10 @@ mod tests {
     fn an_idle_engine_is_never_stalled() {
         let stats = Stats::default();
         assert_eq!(stats.stalled_for(Instant(u64::MAX)), Duration::ZERO);
-        assert!(stats.take_place(1));
-        assert!(stats.stalled_for(Instant(u64::MAX)) > Duration::ZERO);
+        assert!(stats.take_place(2));
+        assert!(stats.stalled_for(clock::now()) < Duration::from_mins(1), "idle time counts as a stall");
+        stats.progress.store(0, Relaxed);
+        assert!(stats.take_place(2), "a second one does not excuse the first");
+        assert_eq!(stats.stalled_for(Instant(7)), Duration::from_nanos(7));
     }
 }

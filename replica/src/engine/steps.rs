@@ -255,7 +255,9 @@ impl Engine {
     fn publish(&mut self) {
         for (id, event) in self.events.drain(..) {
             match &event {
-                Event::Token(_) => drop(self.stats.generation_tokens.fetch_add(1, Relaxed)),
+                Event::Token(_) => {
+                    self.stats.generation_tokens.fetch_add(1, Relaxed);
+                }
                 Event::Preempted => tracing::info!(sequence = id.0, "preempted: the KV pool is full"),
                 Event::Finished(Finish::Failed(reason)) => {
                     tracing::warn!(sequence = id.0, reason, "a sequence failed");

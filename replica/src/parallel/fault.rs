@@ -25,7 +25,7 @@ pub struct RankFailure {
 
 impl fmt::Display for RankFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {} {}", self.rank, self.reason)
+        write!(f, "rank {}: {}", self.rank, self.reason)
     }
 }
 

@@ -44,7 +44,7 @@ impl Meeting {
     /// The end of `rank` at this place.
     pub fn seat(self: &Arc<Self>, rank: usize) -> Local {
         assert!(rank < self.ranks, "rank {rank} of {}", self.ranks);
-        Local { meeting: Arc::clone(self), rank, turn: 0 }
+        Local { meeting: Arc::clone(self), rank, turn: 0, total: Vec::new() }
     }
 
     /// Ends the group for all: whoever waits, or comes later, gets this failure. The first one counts.
@@ -107,6 +107,8 @@ pub struct Local {
     meeting: Arc<Meeting>,
     rank: usize,
     turn: usize,
+    /// Memory of the last result.
+    total: Vec<f32>,
 }
 
 impl Local {
@@ -140,13 +142,15 @@ impl Collective for Local {
 
     fn sum(&mut self, device: &Device, rows: &mut Rows) -> Result<(), Fault> {
         let set = self.exchange(&device.to_host(rows)?)?;
-        let mut total = self.part(set, 0).clone();
+        let mut total = std::mem::take(&mut self.total);
+        total.clone_from(&self.part(set, 0));
         for rank in 1..self.meeting.ranks {
             for (sum, more) in total.iter_mut().zip(self.part(set, rank).iter()) {
                 *sum += more;
             }
         }
         device.write(rows, &total)?;
+        self.total = total;
         Ok(())
     }
 
@@ -154,14 +158,17 @@ impl Collective for Local {
         let set = self.exchange(&device.to_host(&part)?)?;
         let (count, width) = (part.count(), part.width());
         let whole_width = width * self.meeting.ranks;
-        let mut whole = vec![0.0; count * whole_width];
+        let mut whole = std::mem::take(&mut self.total);
+        whole.resize(count * whole_width, 0.0);
         for rank in 0..self.meeting.ranks {
             let columns = self.part(set, rank);
             for (to, from) in whole.chunks_exact_mut(whole_width).zip(columns.chunks_exact(width)) {
                 to[rank * width..][..width].copy_from_slice(from);
             }
         }
-        Ok(device.from_host(&whole, whole_width)?)
+        let rows = device.from_host(&whole, whole_width)?;
+        self.total = whole;
+        Ok(rows)
     }
 }
 

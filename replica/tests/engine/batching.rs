@@ -8,7 +8,7 @@ use replica_core::sampler::Sampling;
 use replica_core::sequence::{Request, Wants};
 
 use crate::support::{Rig, bytes, options};
-use crate::tiny::Tiny;
+use crate::tiny::{Tiny, families};
 
 /// Prompts of many lengths, some sharing a long prefix that ends within a block.
 fn prompts() -> Vec<Vec<u32>> {
@@ -56,6 +56,28 @@ fn cold_equals_warm_and_alone_equals_batched() {
         assert_eq!(rig.in_turn(&prompts(), 24), alone, "warm, alone");
         assert_eq!(rig.together(&prompts(), 24), alone, "warm, batched");
         assert!(rig.until_idle().prefix_hits > 0);
+    }
+}
+
+// U042: windows, norms on heads, experts and caps keep the law too.
+#[test]
+fn every_family_answers_alike_cold_warm_alone_and_batched() {
+    for (name, checkpoint) in families() {
+        let context_tokens = checkpoint.facts.context_tokens;
+        let options = Options {
+            source: Source::Checkpoint(checkpoint),
+            context_tokens_max: Some(context_tokens),
+            ..options()
+        };
+        let rig = Rig::new(options.clone());
+        let room = context_tokens - 12;
+        let prompts: Vec<Vec<u32>> = (1..12)
+            .map(|index| (0..(index * 5).min(room)).map(|place| (place * 13 + index % 3) % 250).collect())
+            .collect();
+        let alone = rig.in_turn(&prompts, 10);
+        assert_eq!(rig.together(&prompts, 10), alone, "{name}: warm, batched");
+        let fresh = Rig::new(options);
+        assert_eq!(fresh.together(&prompts, 10), alone, "{name}: cold, batched");
     }
 }
 

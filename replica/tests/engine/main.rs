@@ -9,5 +9,6 @@ mod forward;
 mod lifetime;
 mod ranks;
 mod reference_greedy;
+mod soak;
 mod support;
 mod tiny;

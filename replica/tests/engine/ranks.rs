@@ -9,7 +9,7 @@ use replica::weights::Checkpoint;
 use crate::forward::Forward;
 use crate::reference_greedy::reference;
 use crate::support::{Rig, options};
-use crate::tiny::Tiny;
+use crate::tiny::{Tiny, families};
 
 /// Logits of one rank and of several may differ by the order of their sums, no more.
 const LOGIT: f32 = 1e-4;
@@ -52,6 +52,15 @@ fn several_ranks_give_the_logits_of_one() {
         for ranks in [2, 4] {
             check(&checkpoint, Precision::F32, ranks, &prompts(), LOGIT);
         }
+    }
+}
+
+#[test]
+fn every_family_is_split_alike() {
+    let prompt: Vec<u32> = (0..15).map(|place| (place * 29 + 3) % 250).collect();
+    for (name, checkpoint) in families() {
+        eprintln!("{name}");
+        check(&checkpoint, Precision::F32, 2, std::slice::from_ref(&prompt), LOGIT);
     }
 }
 

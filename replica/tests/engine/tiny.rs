@@ -1,13 +1,26 @@
-//! A small random Llama on disk.
+//! Small random models: a Llama written here, and one of each family from the repository.
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use replica::model::fake;
 use replica::weights::Checkpoint;
+
+/// The tiny checkpoints of every family, by name; their contexts are 16 tokens at least.
+pub fn families() -> Vec<(String, Arc<Checkpoint>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference/tiny");
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(paths.len() > 10, "only {paths:?}");
+    let open = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        (name, Arc::new(Checkpoint::open(path).unwrap()))
+    };
+    paths.iter().map(open).collect()
+}
 
 /// Its sizes.
 #[derive(Clone, Copy)]
