@@ -139,14 +139,12 @@ pub(super) fn decode(kind: TensorKind, bytes: &[u8], block: &mut Block) {
         TensorKind::Q3_K => q3_k(bytes, block),
         TensorKind::Q4_K => {
             q45_k_scales(bytes, block);
-            q45_k_nibbles(&bytes[16..], block);
+            nibble_runs(&bytes[16..144], 32, &mut block.quants);
         }
         TensorKind::Q5_K => {
             q45_k_scales(bytes, block);
-            q45_k_nibbles(&bytes[48..], block);
-            for (index, quant) in block.quants.iter_mut().enumerate() {
-                *quant |= (bytes[16 + index % 32] >> (index / 32) & 1) << 4;
-            }
+            nibble_runs(&bytes[48..176], 32, &mut block.quants);
+            one_bits(&bytes[16..48], 4, &mut block.quants);
         }
         TensorKind::Q6_K => q6_k(bytes, block),
         TensorKind::F32 | TensorKind::F16 | TensorKind::BF16 => panic!("{kind:?} has no quants"),
@@ -171,16 +169,40 @@ fn fifth_bits(bytes: &[u8], quants: &mut [u8]) {
     }
 }
 
-/// Two bits a quant: in each half of the block, byte `l` holds the quants `l`, `l + 32`, `l + 64`, `l + 96`.
-fn two_bits(bytes: &[u8], quants: &mut [u8; BLOCK_MAX]) {
-    for (index, quant) in quants.iter_mut().enumerate() {
-        let (half, of_half) = (index / 128, index % 128);
-        *quant = bytes[half * 32 + of_half % 32] >> (of_half / 32 * 2) & 3;
+/// Two bits a quant: in each half of the block, byte `l` holds those of the quants `l`, `l + 32`, `l + 64` and
+/// `l + 96`. They are added at bit `to`.
+fn two_bits(bytes: &[u8], to: usize, quants: &mut [u8; BLOCK_MAX]) {
+    for (bytes, quants) in bytes.chunks_exact(32).zip(quants.chunks_exact_mut(128)) {
+        for (fourth, quants) in quants.chunks_exact_mut(32).enumerate() {
+            for (quant, byte) in quants.iter_mut().zip(bytes) {
+                *quant |= (byte >> (2 * fourth) & 3) << to;
+            }
+        }
+    }
+}
+
+/// One bit a quant: byte `l` holds those of the quants `l`, `l + 32` and so on.
+fn one_bits(bytes: &[u8], to: usize, quants: &mut [u8; BLOCK_MAX]) {
+    for (eighth, quants) in quants.chunks_exact_mut(32).enumerate() {
+        for (quant, byte) in quants.iter_mut().zip(bytes) {
+            *quant |= (byte >> eighth & 1) << to;
+        }
+    }
+}
+
+/// Four bits a quant: the low halves of `run` bytes, then their high halves, and so on.
+fn nibble_runs(bytes: &[u8], run: usize, quants: &mut [u8; BLOCK_MAX]) {
+    for (bytes, quants) in bytes.chunks_exact(run).zip(quants.chunks_exact_mut(2 * run)) {
+        let (low, high) = quants.split_at_mut(run);
+        for ((byte, low), high) in bytes.iter().zip(low).zip(high) {
+            (*low, *high) = (byte & 0xF, byte >> 4);
+        }
     }
 }
 
 fn q2_k(bytes: &[u8], block: &mut Block) {
-    two_bits(&bytes[16..80], &mut block.quants);
+    block.quants.fill(0);
+    two_bits(&bytes[16..80], 0, &mut block.quants);
     (block.factor, block.floor) = (half_at(bytes, 80), half_at(bytes, 82));
     for (index, &both) in bytes[..16].iter().enumerate() {
         (block.sub_factors[index], block.sub_floors[index]) = (both & 0xF, both >> 4);
@@ -188,10 +210,9 @@ fn q2_k(bytes: &[u8], block: &mut Block) {
 }
 
 fn q3_k(bytes: &[u8], block: &mut Block) {
-    two_bits(&bytes[32..96], &mut block.quants);
-    for (index, quant) in block.quants.iter_mut().enumerate() {
-        *quant |= (bytes[index % 32] >> (index / 32) & 1) << 2;
-    }
+    block.quants.fill(0);
+    two_bits(&bytes[32..96], 0, &mut block.quants);
+    one_bits(&bytes[..32], 2, &mut block.quants);
     let scales = &bytes[96..108];
     for (index, factor) in block.sub_factors.iter_mut().enumerate() {
         let low = if index < 8 { scales[index] & 0xF } else { scales[index - 8] >> 4 };
@@ -213,21 +234,9 @@ fn q45_k_scales(bytes: &[u8], block: &mut Block) {
     }
 }
 
-fn q45_k_nibbles(bytes: &[u8], block: &mut Block) {
-    for (index, quant) in block.quants.iter_mut().enumerate() {
-        let byte = bytes[index / 64 * 32 + index % 32];
-        *quant = if index / 32 % 2 == 0 { byte & 0xF } else { byte >> 4 };
-    }
-}
-
 fn q6_k(bytes: &[u8], block: &mut Block) {
-    for (index, quant) in block.quants.iter_mut().enumerate() {
-        let (half, of_half) = (index / 128, index % 128);
-        let byte = bytes[half * 64 + of_half % 64];
-        let low = if of_half < 64 { byte & 0xF } else { byte >> 4 };
-        let high = bytes[128 + half * 32 + of_half % 32] >> (of_half / 32 * 2) & 3;
-        *quant = low | high << 4;
-    }
+    nibble_runs(&bytes[..128], 64, &mut block.quants);
+    two_bits(&bytes[128..192], 4, &mut block.quants);
     block.sub_factors.copy_from_slice(&bytes[192..208]);
     block.factor = half_at(bytes, 208);
 }

@@ -102,9 +102,9 @@ impl Layout {
             self.pack_blocks(row, lane, panel);
             return;
         }
-        let size = self.bits() / 8;
-        for (col, element) in row.chunks_exact(size).enumerate() {
-            panel[(col * LANES + lane) * size..][..size].copy_from_slice(element);
+        match self.bits() {
+            16 => pack_elements::<2>(row, lane, panel),
+            _ => pack_elements::<4>(row, lane, panel),
         }
     }
 
@@ -142,10 +142,14 @@ impl Layout {
     }
 
     fn pack_quants(self, quants: &[u8], lane: usize, to: &mut [u8]) {
-        for (index, &quant) in quants.iter().enumerate() {
-            for plane in self.planes() {
-                let (byte, shift) = plane.place(index, lane);
-                to[byte] |= (quant >> plane.lowest & plane.mask()) << shift;
+        for plane in self.planes() {
+            let to = &mut to[plane.first * VECTOR..][..plane.width * VECTOR];
+            match plane.width {
+                1 => pack_plane::<1>(quants, plane.lowest, lane, to),
+                2 => pack_plane::<2>(quants, plane.lowest, lane, to),
+                4 => pack_plane::<4>(quants, plane.lowest, lane, to),
+                8 => pack_plane::<8>(quants, plane.lowest, lane, to),
+                other => panic!("planes of {other} bits are not packed"),
             }
         }
     }
@@ -229,6 +233,27 @@ struct Plane {
     first: usize,
     width: usize,
     lowest: usize,
+}
+
+/// Elements of `SIZE` bytes, every 16th place one.
+fn pack_elements<const SIZE: usize>(row: &[u8], lane: usize, panel: &mut [u8]) {
+    let (elements, (places, _)) = (row.as_chunks::<SIZE>().0, panel.as_chunks_mut::<SIZE>());
+    for (element, places) in elements.iter().zip(places.chunks_exact_mut(LANES)) {
+        places[lane] = *element;
+    }
+}
+
+/// `WIDTH` bits of each quant, from bit `lowest` on, to one lane of a plane.
+fn pack_plane<const WIDTH: usize>(quants: &[u8], lowest: usize, lane: usize, to: &mut [u8]) {
+    let pairs_a_vector = 16 / WIDTH;
+    for (quants, vector) in quants.chunks_exact(2 * pairs_a_vector).zip(to.chunks_exact_mut(VECTOR)) {
+        let mut word = 0;
+        for (slot, pair) in quants.as_chunks::<2>().0.iter().enumerate() {
+            let both = u32::from(pair[0]) | u32::from(pair[1]) << 16;
+            word |= (both >> lowest & ((1 << WIDTH) - 1) * 0x0001_0001) << (slot * WIDTH);
+        }
+        vector[4 * lane..][..4].copy_from_slice(&word.to_le_bytes());
+    }
 }
 
 impl Plane {
