@@ -8,9 +8,12 @@ mod raw;
 
 use crate::engine;
 use crate::http::endpoint::Endpoint;
+use gateway_core::capacity::Damping;
 use gateway_core::health::Rules;
 use gateway_core::replica::Engine;
 use gateway_core::route::Policy;
+use std::collections::BTreeMap;
+use shared::slo::Slo;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -33,12 +36,16 @@ pub struct Config {
     pub probe: Probe,
     /// How a replica is chosen.
     pub routing: Routing,
+    /// What names stand for which models.
+    pub models: Models,
     /// How many requests may wait.
     pub queue: Queue,
     /// How often a request may be tried.
     pub retry: Retry,
     /// When a replica is left alone.
     pub health: Rules,
+    /// When more or fewer replicas are wanted.
+    pub scale: Scale,
     /// The file of API keys; absent: everybody may use the gateway.
     pub keys: Option<PathBuf>,
     /// What several gateways share; absent: this one is alone.
@@ -47,6 +54,15 @@ pub struct Config {
     pub dns: Vec<Dns>,
     /// What is written where.
     pub log: Log,
+}
+
+/// When more or fewer replicas are wanted.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Scale {
+    /// How the wish is damped.
+    pub damping: Damping,
+    /// What a good answer is.
+    pub slo: Slo,
 }
 
 /// The Redis that several gateways share.
@@ -145,6 +161,19 @@ pub struct Routing {
     pub policy: Policy,
     /// Headers that name a session, in order.
     pub session_headers: Vec<String>,
+}
+
+/// What names stand for which models.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Models {
+    /// What is served when a request names no model, or one nobody knows.
+    pub default: Option<String>,
+    /// Other names: each stands for one model, or for several with weights.
+    pub aliases: BTreeMap<String, Vec<(String, u32)>>,
+    /// Models to use while nobody takes work for the first.
+    pub fallbacks: BTreeMap<String, Vec<String>>,
+    /// Whether `/v1/models` leaves the aliases out.
+    pub hide_aliases: bool,
 }
 
 /// How many requests may wait in the gateway while every replica is full.
@@ -266,6 +295,7 @@ impl TryFrom<RawConfig> for Config {
                 timeout: millis("probe.timeout_ms", raw.probe.timeout_ms, 2000, 10..=HOUR_MS)?,
             },
             routing: routing(raw.routing)?,
+            models: models(raw.models)?,
             queue: Queue {
                 requests_max: within("queue.requests_max", raw.queue.requests_max, 10_000, 0..=10_000_000)?,
                 bytes_max: within("queue.bytes_max", raw.queue.bytes_max, 1 << 30, 0..=1 << 40)?,
@@ -277,6 +307,7 @@ impl TryFrom<RawConfig> for Config {
                 burst: within("retry.burst", raw.retry.burst, 100, 0..=1_000_000)?,
             },
             health: health(&raw.health)?,
+            scale: scale(&raw.scale)?,
             keys: raw.tenants.keys_file,
             store: store(raw.store)?,
             dns: raw.dns.into_iter().map(dns).collect::<Result<_, _>>()?,
@@ -360,6 +391,22 @@ fn engine_named(word: &str) -> Result<Engine, ConfigError> {
     })
 }
 
+fn scale(raw: &raw::Scale) -> Result<Scale, ConfigError> {
+    let replicas_min = within("scale.replicas_min", raw.replicas_min, 1, 0..=10_000)?;
+    let damping = Damping {
+        replicas_min,
+        replicas_max: within("scale.replicas_max", raw.replicas_max, replicas_min.max(100), replicas_min..=10_000)?,
+        target: within("scale.target", raw.target, 0.7, 0.01..=1.0)?,
+        tolerance: within("scale.tolerance", raw.tolerance, 0.1, 0.0..=1.0)?,
+        window: millis("scale.window_ms", raw.window_ms, 300_000, 1000..=24 * HOUR_MS)?,
+    };
+    let slo = Slo {
+        ttft: millis("scale.ttft_ms", raw.ttft_ms, 2000, 1..=HOUR_MS)?,
+        tpot: millis("scale.tpot_ms", raw.tpot_ms, 100, 1..=HOUR_MS)?,
+    };
+    Ok(Scale { damping, slo })
+}
+
 fn store(raw: raw::Store) -> Result<Option<Store>, ConfigError> {
     let Some(url) = secret("store.url", raw.url)? else { return Ok(None) };
     let prefix = raw.prefix.unwrap_or_else(|| "flotilla".to_owned());
@@ -406,6 +453,22 @@ fn routing(raw: raw::Routing) -> Result<Routing, ConfigError> {
     }
     let session_headers = session_headers.iter().map(|name| name.to_ascii_lowercase()).collect();
     Ok(Routing { policy, session_headers })
+}
+
+fn models(raw: raw::Models) -> Result<Models, ConfigError> {
+    let mut aliases = BTreeMap::new();
+    for (alias, target) in raw.aliases {
+        let targets = match target {
+            raw::Target::One(model) => vec![(model, 1)],
+            raw::Target::Split(parts) => parts.into_iter().map(|part| (part.model, part.weight)).collect(),
+        };
+        if targets.iter().map(|(_, weight)| u64::from(*weight)).sum::<u64>() == 0 {
+            return refuse(format!("`models.aliases` gives `{alias}` no model with a weight above 0"));
+        }
+        aliases.insert(alias, targets);
+    }
+    let hide_aliases = raw.hide_aliases.unwrap_or(false);
+    Ok(Models { default: raw.default, aliases, fallbacks: raw.fallbacks, hide_aliases })
 }
 
 const POLICIES: [(&str, Policy); 5] = [

@@ -5,6 +5,7 @@ use super::{Config, ConfigError, blame};
 use figment::Figment;
 use figment::providers::{Env, Format, Toml, Yaml};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Sections as written.
@@ -23,12 +24,16 @@ pub struct RawConfig {
     pub probe: Probe,
     /// See [`super::Routing`].
     pub routing: Routing,
+    /// See [`super::Models`].
+    pub models: Models,
     /// See [`super::Queue`].
     pub queue: Queue,
     /// See [`super::Retry`].
     pub retry: Retry,
     /// See [`gateway_core::health::Rules`].
     pub health: Health,
+    /// See [`super::Scale`].
+    pub scale: Scale,
     /// See [`super::Config::keys`].
     pub tenants: Tenants,
     /// See [`super::Store`].
@@ -99,6 +104,30 @@ pub struct Routing {
 
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+pub struct Models {
+    pub default: Option<String>,
+    pub aliases: BTreeMap<String, Target>,
+    pub fallbacks: BTreeMap<String, Vec<String>>,
+    pub hide_aliases: Option<bool>,
+}
+
+/// A model, or several with weights.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Target {
+    One(String),
+    Split(Vec<Part>),
+}
+
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    pub model: String,
+    pub weight: u32,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Queue {
     pub requests_max: Option<usize>,
     pub bytes_max: Option<u64>,
@@ -147,6 +176,18 @@ pub struct Store {
 pub struct Dns {
     pub name: String,
     pub interval_ms: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Scale {
+    pub replicas_min: Option<u32>,
+    pub replicas_max: Option<u32>,
+    pub target: Option<f64>,
+    pub tolerance: Option<f64>,
+    pub window_ms: Option<u64>,
+    pub ttft_ms: Option<u64>,
+    pub tpot_ms: Option<u64>,
 }
 
 /// What the command line says; it wins over everything else.

@@ -9,6 +9,7 @@ use gateway_core::queue::{Class, Full, Waiting};
 use gateway_core::replica::{ModelKey, Replica};
 use gateway_core::retry::{self, Failure, History, Judgement, World};
 use gateway_core::route::{Decision, Demand, Refusal};
+use rand::Rng as _;
 use shared::id::{ReplicaId, RequestId};
 use shared::prefix::{PIECE_BYTES, PieceHash};
 use shared::time::Instant;
@@ -276,6 +277,11 @@ impl Gateway {
     fn show_queue(&self, core: &Core) {
         self.metrics.queued.set(core.queue.len() as i64);
         self.metrics.queued_bytes.set(core.queue.bytes() as i64);
+    }
+
+    /// A random number from 0 to 1.
+    pub fn lot(&self) -> f64 {
+        self.core().rng.random()
     }
 
     /// A request came in: the budget of second tries grows.

@@ -47,6 +47,11 @@ impl Gateway {
         }
     }
 
+    /// Whether some replica takes work for a model.
+    pub fn serves(&self, model: ModelKey) -> bool {
+        self.core().fleet.replicas().iter().any(|replica| replica.is_serving() && replica.serves(model))
+    }
+
     /// Names of the models served now.
     pub fn models(&self) -> Vec<String> {
         self.core().fleet.models_served().map(|(name, _)| name.to_owned()).collect()

@@ -2,11 +2,15 @@
 
 use super::attempts::{Found, Search, Stop, asks_for_ids};
 use super::continuing::{self, Continuing};
+use super::edit::Edits;
 use super::error::{Error, What};
+use super::fetch;
 use super::record::{Ending, Last};
 use super::relay::{self, End, Relay};
+use super::reply;
 use super::request::Request;
 use super::route::Api;
+use super::scan;
 use super::session;
 use super::transcript::Transcript;
 use super::upstream;
@@ -17,6 +21,9 @@ use gateway_core::replica::Identity;
 use gateway_core::retry::{Failure, Verdict};
 use pingora::protocols::http::ServerSession;
 use std::sync::Arc;
+
+/// Largest answer in one piece that is renamed; embeddings are the largest there are.
+const RENAMED_BYTES_MAX: usize = 256 << 20;
 
 /// An answer on its way, whichever replica gives it.
 struct Delivery<'a> {
@@ -42,7 +49,10 @@ pub async fn deliver(
     let may_go_on = is_event_stream && status < 400 && continuing::is_possible(request);
     let transcript = may_go_on.then(|| Transcript::new(asks_for_ids(request, &found.placed.peer)));
     let needs_done = is_event_stream && matches!(request.api, Api::Chat | Api::Completions);
-    let relay = Relay::new(is_event_stream, needs_done, transcript);
+    let mut relay = Relay::new(is_event_stream, needs_done, transcript);
+    if let Some(model) = request.renamed() {
+        relay.rename(model);
+    }
     let original = request.body.clone();
     let delivery = Delivery { gateway, session, request, order, relay, original };
     delivery.run(found, status).await
@@ -81,11 +91,37 @@ impl Delivery<'_> {
 
     async fn pass(&mut self, found: &mut Found) -> End {
         let Found { placed, answer, .. } = found;
+        if self.request.renamed().is_some() && !answer.head.is_event_stream {
+            return self.pass_renamed(found).await;
+        }
         if !relay::begin(self.session, answer, self.request, &placed.peer.endpoint.authority).await {
             return End::ClientGone;
         }
         let timeouts = self.gateway.config.load().timeouts;
         self.relay.run(self.session, &mut answer.body, self.request, &timeouts, || placed.first_token()).await
+    }
+
+    /// An answer in one piece, under the name of the model that was asked for.
+    async fn pass_renamed(&mut self, found: &mut Found) -> End {
+        let Found { placed, answer, .. } = found;
+        let whole = tokio::select! {
+            biased;
+            whole = fetch::fill(&mut answer.body, RENAMED_BYTES_MAX) => whole,
+            () = session::client_gone(self.session) => return End::ClientGone,
+        };
+        let Ok(whole) = whole else { return End::Broken };
+        let renamed = rename(&whole, self.request.renamed().unwrap_or_default());
+        answer.head.length = Some(renamed.len() as u64);
+        let now = std::time::Instant::now();
+        self.relay.watcher.see(&renamed, now);
+        self.relay.watcher.end();
+        self.relay.bytes_out = renamed.len() as u64;
+        placed.first_token();
+        let has_body = self.request.method != http::Method::HEAD && !renamed.is_empty();
+        let is_sent = relay::begin(self.session, answer, self.request, &placed.peer.endpoint.authority).await
+            && (!has_body || session::write(self.session, &renamed).await)
+            && self.session.finish_body().await.is_ok();
+        if is_sent { End::Whole } else { End::ClientGone }
     }
 
     /// After a break: another replica's answer, or how it ended instead. `None` when it ends as it is.
@@ -158,6 +194,10 @@ impl Delivery<'_> {
 
     /// Ends an answer that can't be whole: a stream of events with one that says so, others by cutting.
     async fn break_off(&mut self, error: &Error) -> bool {
+        if self.session.response_written().is_none() {
+            let attempts = self.request.history.attempts;
+            return reply::error(self.session, error, &self.request.id, attempts, &self.request.limits).await;
+        }
         if !self.relay.is_event_stream() {
             return false;
         }
@@ -189,6 +229,16 @@ impl Delivery<'_> {
             _ => Outcome::Neutral,
         }
     }
+}
+
+/// A JSON body with another model's name; what is no object stays as it is.
+fn rename(body: &[u8], model: &str) -> Bytes {
+    let Ok(members) = scan::members(body) else { return Bytes::copy_from_slice(body) };
+    let mut edits = Edits::default();
+    if let Some(member) = members.iter().find(|member| member.key == "model") {
+        edits.replace(member.span.clone(), serde_json::Value::from(model).to_string());
+    }
+    edits.apply(body)
 }
 
 fn broken(end: End) -> Error {

@@ -27,21 +27,31 @@ pub fn head(endpoint: &Endpoint, path: &str) -> String {
     format!("GET {base}{path} HTTP/1.1\r\nhost: {host}\r\naccept: */*\r\n{key}\r\n")
 }
 
-/// Reads a body to its end.
+/// Reads a body to its end, and gives the connection back when it can carry more.
 ///
 /// # Errors
 ///
 /// When it breaks off or is larger than `bytes_max`.
 pub async fn whole(mut body: Body, bytes_max: usize) -> io::Result<(Vec<u8>, Option<Stream>)> {
+    let bytes = fill(&mut body, bytes_max).await?;
+    Ok((bytes, body.into_reusable()))
+}
+
+/// All that is left of a body.
+///
+/// # Errors
+///
+/// See [`whole`].
+pub async fn fill(body: &mut Body, bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     loop {
         bytes.extend_from_slice(body.payload());
         body.consume();
         if body.is_done() {
-            return Ok((bytes, body.into_reusable()));
+            return Ok(bytes);
         }
         if bytes.len() > bytes_max {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "reply too large"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "body too large"));
         }
         body.fill().await?;
     }

@@ -4,6 +4,7 @@ use super::attempts::{self, Search, Stop};
 use super::body;
 use super::deliver;
 use super::error::{Error, What};
+use super::naming;
 use super::record::Ending;
 use super::relay;
 use super::request::{self, Request};
@@ -12,16 +13,18 @@ use super::session::{self, HeadLimits};
 use super::who;
 use super::{headers, reply};
 use crate::config::Config;
-use crate::gateway::{Gateway, NoModel};
+use crate::gateway::Gateway;
 use crate::telemetry::Outcome;
 use crate::tenants::Tenant;
 use async_trait::async_trait;
+use bytes::Bytes;
 use gateway_core::replica::ModelKey;
 use pingora::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream};
 use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// Most bytes of all headers of a request.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
@@ -124,12 +127,18 @@ impl Front {
             local => {
                 let mut request = Request::new(id, Api::Other, method, target, total);
                 request.tenant = tenant;
-                self.answer_here(session, &request, local).await
+                self.answer_here(session, &request, local, &config).await
             }
         }
     }
 
-    async fn answer_here(&self, session: &mut ServerSession, request: &Request, route: Route<'_>) -> bool {
+    async fn answer_here(
+        &self,
+        session: &mut ServerSession,
+        request: &Request,
+        route: Route<'_>,
+        config: &Config,
+    ) -> bool {
         if route != Route::Unknown && !matches!(request.method, http::Method::GET | http::Method::HEAD) {
             let error = Error::new(What::WrongMethod, format!("{} takes GET only", request.path()));
             return self.refuse(session, request, &error).await;
@@ -143,17 +152,18 @@ impl Front {
                 self.refuse(session, request, &attempts::no_replica(&self.gateway, "any model")).await
             }
             Route::Models => {
-                let models = self.gateway.models();
+                let models = naming::names(&self.gateway, &config.models);
                 let allowed = models.iter().filter(|name| request.tenant.may_use(name));
                 let list: Vec<_> = allowed.map(|name| model_object(name)).collect();
                 reply::json(session, 200, &serde_json::json!({ "object": "list", "data": list })).await
             }
             Route::Model(id) => {
                 let name = id.replace("%2F", "/").replace("%2f", "/");
-                if request.tenant.may_use(&name) && self.gateway.models().contains(&name) {
+                let is_alias = config.models.aliases.contains_key(&name);
+                if request.tenant.may_use(&name) && (is_alias || self.gateway.models().contains(&name)) {
                     return reply::json(session, 200, &model_object(&name)).await;
                 }
-                self.refuse(session, request, &unknown_model(&self.gateway, &name)).await
+                self.refuse(session, request, &naming::unknown(&self.gateway, &config.models, &name)).await
             }
             Route::Api(_) | Route::Unknown => {
                 let error = Error::new(What::UnknownRoute, format!("there is no {}", request.path()));
@@ -183,8 +193,8 @@ impl Front {
         request: &mut Request,
         config: &Config,
     ) -> Result<bool, Stop> {
-        self.gather(session, request, config).await?;
-        let model = self.admit(request)?;
+        let (body, is_json) = self.gather(session, request, config).await?;
+        let model = self.admit(request, body, is_json, config)?;
         who::admit(&self.gateway, request, model)?;
         let latest = (request.received + config.queue.wait_max).min(request.deadline);
         let order = request.order(model, self.gateway.at(latest));
@@ -197,40 +207,29 @@ impl Front {
         session: &mut ServerSession,
         request: &mut Request,
         config: &Config,
-    ) -> Result<(), Error> {
+    ) -> Result<(Bytes, bool), Error> {
         let limits =
             body::Limits { bytes_max: config.server.body_bytes_max, idle: config.server.client_idle };
         let body = body::read(session, limits).await?;
         let content_type = session.get_header_bytes(http::header::CONTENT_TYPE);
         let is_json = content_type.is_empty() || content_type.starts_with(b"application/json");
-        request.set_body(body, is_json)?;
-        self.gateway.metrics.route_time.observe(request.received.elapsed().as_secs_f64());
-        Ok(())
+        request.received = Instant::now();
+        Ok((body, is_json))
     }
 
-    fn admit(&self, request: &mut Request) -> Result<ModelKey, Error> {
+    fn admit(
+        &self,
+        request: &mut Request,
+        body: Bytes,
+        is_json: bool,
+        config: &Config,
+    ) -> Result<ModelKey, Error> {
         self.gateway.deposit();
+        let resolve = |asked: &str| naming::resolve(&self.gateway, &config.models, asked);
+        let model = request.set_body(body, is_json, resolve)?;
         request.times.route = request.received.elapsed();
-        if request.model.is_empty() {
-            let (name, key) = self.gateway.only_model().ok_or_else(|| {
-                if self.gateway.is_ready() {
-                    let message =
-                        format!("`model` is missing; there is {}", self.gateway.models().join(", "));
-                    Error::new(What::BadBody, message).param("model")
-                } else {
-                    attempts::no_replica(&self.gateway, "any model")
-                }
-            })?;
-            request.model = name;
-            return Ok(key);
-        }
-        self.gateway.model(&request.model).map_err(|why| match why {
-            NoModel::NotYet => attempts::no_replica(&self.gateway, &request.model),
-            NoModel::Unknown => {
-                let name = std::mem::take(&mut request.model);
-                unknown_model(&self.gateway, &name)
-            }
-        })
+        self.gateway.metrics.route_time.observe(request.times.route.as_secs_f64());
+        Ok(model)
     }
 
     /// Tells the client why not, and everybody else too; whether the connection may carry another request.
@@ -265,10 +264,4 @@ fn head_fault(head: &pingora::http::RequestHeader) -> Option<Error> {
 
 fn model_object(name: &str) -> serde_json::Value {
     serde_json::json!({ "id": name, "object": "model", "created": 0, "owned_by": "flotilla" })
-}
-
-fn unknown_model(gateway: &Gateway, name: &str) -> Error {
-    let models = gateway.models().join(", ");
-    Error::new(What::UnknownModel, format!("the model `{name}` does not exist; there is {models}"))
-        .param("model")
 }

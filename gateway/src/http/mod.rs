@@ -14,6 +14,7 @@ pub mod exchange;
 pub mod fetch;
 pub mod front;
 pub mod headers;
+pub mod naming;
 pub mod prompt;
 pub mod record;
 pub mod relay;

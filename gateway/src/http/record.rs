@@ -98,8 +98,9 @@ impl Ending {
         let metrics = &gateway.metrics;
         let model = if request.model.is_empty() { NO_MODEL } else { request.model.as_str() };
         let total = request.arrived.elapsed();
-        // A name that no replica ever gave is no label: clients could make any number of them.
-        let label = if gateway.model(model).is_ok() { model } else { NO_MODEL };
+        // Only a name that a replica gave is a label: clients could make any number of others.
+        let is_known = gateway.model(&request.resolved).is_ok();
+        let label = if is_known { request.resolved.as_str() } else { NO_MODEL };
         metrics.requests.with_label_values(&[label, self.outcome.word()]).inc();
         metrics.duration.with_label_values(&[label]).observe(total.as_secs_f64());
         if let Some((replica, _)) = &self.replica {
@@ -147,6 +148,7 @@ impl Ending {
             error: self.error,
             tenant: &request.tenant.name,
             model,
+            resolved: request.renamed().map(|_| request.resolved.as_str()),
             replica: self.replica.as_ref().map(|(replica, _)| replica.as_str()),
             reason: self.replica.as_ref().map(|(_, reason)| *reason),
             attempts: request.history.attempts,

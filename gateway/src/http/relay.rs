@@ -5,7 +5,7 @@ use super::exchange::Answer;
 use super::request::Request;
 use super::route::Api;
 use super::session::{self, client_gone};
-use super::stream::{Lines, Watcher};
+use super::stream::{self, Lines, Watcher};
 use super::transcript::Transcript;
 use crate::config::Timeouts;
 use http::header;
@@ -41,6 +41,8 @@ pub struct Relay {
     pub transcript: Option<Transcript>,
     /// What goes out next, when it is not what came in.
     out: Vec<u8>,
+    /// The model's name that events must carry, escaped, and room to write them.
+    rename: Option<(String, Vec<u8>)>,
     /// A stream of this API ends with `[DONE]`.
     needs_done: bool,
     /// The last time anything came from the replica.
@@ -56,6 +58,7 @@ impl Relay {
             lines: is_event_stream.then(Lines::default),
             transcript,
             out: Vec::new(),
+            rename: None,
             needs_done,
             heard: Instant::now(),
         }
@@ -115,6 +118,12 @@ impl Relay {
         }
     }
 
+    /// Events carry this name of the model, whatever the replica calls it.
+    pub fn rename(&mut self, model: &str) {
+        let escaped = serde_json::Value::from(model).to_string();
+        self.rename = Some((escaped[1..escaped.len() - 1].to_owned(), Vec::new()));
+    }
+
     /// Another replica's answer follows: what was cut of the first one's last line is forgotten.
     pub fn change_replica(&mut self, as_prompt: u32) {
         self.lines = Some(Lines::default());
@@ -136,6 +145,14 @@ impl Relay {
                 self.out.as_slice()
             }
             None => whole,
+        };
+        let passed = match &mut self.rename {
+            Some((model, out)) => {
+                out.clear();
+                stream::rename(passed, model, out);
+                out.as_slice()
+            }
+            _ => passed,
         };
         self.watcher.see(passed, self.heard);
         self.bytes_out += passed.len() as u64;
@@ -208,6 +225,9 @@ fn decorate(
     header.insert_header("x-request-id", request.id.as_str())?;
     header.insert_header("x-flotilla-replica", replica)?;
     header.insert_header("x-flotilla-attempts", request.history.attempts)?;
+    if request.renamed().is_some() {
+        header.insert_header("x-flotilla-model", request.resolved.as_str())?;
+    }
     for (name, value) in &request.limits {
         header.insert_header(*name, value.as_str())?;
     }

@@ -1,6 +1,8 @@
 //! What one request gathers on its way.
 
+use super::edit::Edits;
 use super::error::{Error, What};
+use super::naming::Named;
 use super::prompt;
 use super::route::Api;
 use super::stream::Usage;
@@ -39,8 +41,10 @@ pub struct Request {
     pub deadline: Instant,
     /// The body, as sent to replicas.
     pub body: Bytes,
-    /// The model asked for.
+    /// The model asked for; the resolved one, when it asks for none.
     pub model: String,
+    /// What replicas call it.
+    pub resolved: String,
     /// Whether a stream of events is wanted.
     pub is_stream: bool,
     /// The prompt as a chain of pieces.
@@ -92,6 +96,7 @@ impl Request {
             deadline: now + total,
             body: Bytes::new(),
             model: String::new(),
+            resolved: String::new(),
             is_stream: false,
             pieces: Arc::default(),
             prompt_bytes: 0,
@@ -106,32 +111,65 @@ impl Request {
         }
     }
 
-    /// Reads the body for routing.
+    /// Reads the body for routing, and changes in it what must be: the model's name, where another was asked for, and
+    /// the tenant's cache salt.
     ///
     /// # Errors
     ///
-    /// When it is JSON by its route and can't be read.
-    pub fn set_body(&mut self, body: Bytes, is_json: bool) -> Result<(), Error> {
-        self.received = Instant::now();
-        self.body = body;
+    /// When it is JSON by its route and can't be read, or `resolve` knows no model of that name.
+    pub fn set_body(
+        &mut self,
+        body: Bytes,
+        is_json: bool,
+        resolve: impl FnOnce(&str) -> Result<Named, Error>,
+    ) -> Result<ModelKey, Error> {
         let must_be_json = self.api != Api::Other;
-        if self.body.is_empty() && must_be_json {
+        if body.is_empty() && must_be_json {
             return Err(Error::new(What::BadBody, "the request has no body"));
         }
-        if !must_be_json && (!is_json || self.body.is_empty()) {
-            return Ok(());
+        if !must_be_json && (!is_json || body.is_empty()) {
+            self.body = body;
+            return self.resolve_as("", resolve);
         }
-        let body = self.body.clone();
         let prompt = prompt::read(&body)?;
         self.is_stream = prompt.is_stream;
         self.answer_tokens_max = prompt.answer_tokens_max;
-        if let Some((name, _)) = &prompt.model {
-            self.model = name.clone().into_owned();
+        let asked = prompt.model.as_ref().map_or("", |(name, _)| name.as_ref());
+        asked.clone_into(&mut self.model);
+        let key = self.resolve_as(asked, resolve)?;
+        let mut edits = Edits::default();
+        if !asked.is_empty() && asked != self.resolved {
+            edits.set(&prompt, "model", &serde_json::Value::from(self.resolved.as_str()).to_string());
         }
-        let (pieces, prompt_bytes) = prompt.pieces(self.api, &self.model, "");
+        let theirs = prompt.value("cache_salt").and_then(super::scan::string).unwrap_or_default();
+        let ours = &self.tenant.cache_salt;
+        let salt = if ours.is_empty() { theirs.as_ref() } else { ours.as_str() };
+        if must_be_json && salt != theirs {
+            edits.set(&prompt, "cache_salt", &serde_json::Value::from(salt).to_string());
+        }
+        let (pieces, prompt_bytes) = prompt.pieces(self.api, &self.resolved, salt);
         self.pieces = pieces.into();
         self.prompt_bytes = prompt_bytes;
-        Ok(())
+        self.body = if edits.is_empty() { body } else { edits.apply(&body) };
+        Ok(key)
+    }
+
+    fn resolve_as(
+        &mut self,
+        asked: &str,
+        resolve: impl FnOnce(&str) -> Result<Named, Error>,
+    ) -> Result<ModelKey, Error> {
+        let Named { name, key } = resolve(asked)?;
+        if asked.is_empty() {
+            self.model.clone_from(&name);
+        }
+        self.resolved = name;
+        Ok(key)
+    }
+
+    /// The name that answers must carry, when the replica's own would be another.
+    pub fn renamed(&self) -> Option<&str> {
+        (self.model != self.resolved).then_some(self.model.as_str())
     }
 
     /// What the fleet is asked for; `deadline` is the latest start.

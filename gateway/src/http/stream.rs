@@ -155,6 +155,27 @@ impl Watcher {
     }
 }
 
+/// Writes whole lines with another model's name: in each event, the first field of that name is the model's.
+pub fn rename(mut lines: &[u8], model: &str, out: &mut Vec<u8>) {
+    const KEY: &[u8] = br#""model":"#;
+    while !lines.is_empty() {
+        let end = memchr::memchr(b'\n', lines).map_or(lines.len(), |at| at + 1);
+        let (line, rest) = lines.split_at(end);
+        lines = rest;
+        let value = memmem::find(line, KEY).map(|at| at + KEY.len()).filter(|_| line.starts_with(b"data:"));
+        let start = value.and_then(|at| Some(at + memchr::memchr(b'"', &line[at..])? + 1));
+        let found = start.and_then(|start| Some((start, start + memchr::memchr(b'"', &line[start..])?)));
+        match found {
+            Some((start, end)) => {
+                out.extend_from_slice(&line[..start]);
+                out.extend_from_slice(model.as_bytes());
+                out.extend_from_slice(&line[end..]);
+            }
+            None => out.extend_from_slice(line),
+        }
+    }
+}
+
 /// The last event of a stream of the responses API, which has no `[DONE]`.
 fn has_final_type(data: &[u8]) -> bool {
     const FINAL: [&[u8]; 3] = [
@@ -265,6 +286,15 @@ mod tests {
             assert!(lines.held.len() <= LINE_BYTES_MAX + 10_000);
         }
         assert_eq!(passed + lines.rest().len(), 1_000_000);
+    }
+
+    #[test]
+    fn only_the_models_name_is_renamed() {
+        let lines =
+            "data: {\"id\":\"x\",\"model\": \"real\",\"t\":\"\\\"model\\\":\\\"real\\\"\"}\n\ndata: [DONE]\n";
+        let mut out = Vec::new();
+        rename(lines.as_bytes(), "alias", &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), lines.replacen("real", "alias", 1));
     }
 
     #[test]

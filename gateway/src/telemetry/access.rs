@@ -32,6 +32,8 @@ pub struct Line<'a> {
     pub tenant: &'a str,
     /// The model asked for.
     pub model: &'a str,
+    /// What replicas call it, when that is another name.
+    pub resolved: Option<&'a str>,
     /// The last replica that had it.
     pub replica: Option<&'a str>,
     /// Why that one was chosen.
@@ -128,6 +130,10 @@ fn format(out: &mut Vec<u8>, line: &Line<'_>, at: SystemTime) {
         out.extend_from_slice(b",\"tenant\":");
         string(out, line.tenant);
     }
+    if let Some(resolved) = line.resolved {
+        out.extend_from_slice(b",\"resolved\":");
+        string(out, resolved);
+    }
     if let Some(error) = line.error {
         let _ = write!(out, ",\"error\":\"{error}\"");
     }
@@ -188,6 +194,7 @@ mod tests {
             error: None,
             tenant: "t",
             model: "m\n",
+            resolved: Some("real"),
             replica: Some("127.0.0.1:8001"),
             reason: Some("soonest"),
             attempts: 2,
@@ -204,6 +211,7 @@ mod tests {
         let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(value["ts"], 1.5);
         assert_eq!(value["request_id"], "r\"1");
+        assert_eq!(value["resolved"], "real");
         assert_eq!(value["outcome"], "failed_over");
         assert_eq!(value["first_byte_ms"], 1.5);
         assert_eq!(value["prompt_tokens"], 7);
