@@ -164,6 +164,35 @@ fn llama_3_json() -> String {
     .to_string()
 }
 
+/// Llama 2's form: SentencePiece written as merges.
+#[test]
+fn a_sentence_piece_json_takes_its_space_back() {
+    let mut vocabulary = serde_json::Map::new();
+    let pieces = ["<unk>", "<s>", "</s>"].map(ToOwned::to_owned).into_iter();
+    let pieces = pieces.chain((0..256).map(|byte| format!("<0x{byte:02X}>")));
+    for (token, piece) in pieces.chain(["▁", "h", "i", "▁h", "▁hi"].map(ToOwned::to_owned)).enumerate()
+    {
+        vocabulary.insert(piece, token.into());
+    }
+    let json = serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+        "normalizer": {"type": "Sequence", "normalizers": [
+            {"type": "Prepend", "prepend": "▁"},
+            {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+        "pre_tokenizer": null, "post_processor": null,
+        "decoder": {"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"},
+            {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+        "model": {"type": "BPE", "dropout": null, "unk_token": "<unk>", "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": true, "ignore_merges": false,
+            "vocab": vocabulary, "merges": ["▁ h", "▁h i"]}
+    });
+    let tokenizer = Tokenizer::from_json(json.to_string().as_bytes(), &Value::Null).unwrap();
+    let tokens = tokenizer.encode("hi hi\n字", false).unwrap();
+    assert_eq!(tokens, [263, 263, 3 + 0x0a, 3 + 0xe5, 3 + 0xad, 3 + 0x97]);
+    assert_eq!(tokenizer.decode(&tokens, false), "hi hi\n字");
+}
+
 /// U049: what is far too long is known without encoding it.
 #[test]
 fn a_text_has_at_least_so_many_tokens() {
