@@ -12,7 +12,7 @@ use http::Method;
 use pingora::apps::{HttpServerApp, ReusedHttpStream};
 use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
-use shared::wire::{FleetList, Registration};
+use shared::wire::{FleetList, Registration, ScaleList};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -88,6 +88,10 @@ impl Admin {
             }
             ("GET" | "HEAD", "/fleet") => {
                 let list = FleetList { replicas: self.gateway.entries() };
+                Ok(reply::json(session, 200, &list).await)
+            }
+            ("GET" | "HEAD", "/scale") => {
+                let list = ScaleList { models: self.gateway.scale() };
                 Ok(reply::json(session, 200, &list).await)
             }
             ("POST", "/fleet") => self.register(session).await,

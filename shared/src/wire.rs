@@ -135,6 +135,34 @@ pub struct Registration {
     pub lease_s: Option<u32>,
 }
 
+/// The body of `GET /scale`.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ScaleList {
+    /// One a model, in the order they were first served.
+    pub models: Vec<ScaleEntry>,
+}
+
+/// How many replicas one model has and wants.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ScaleEntry {
+    /// The model.
+    pub model: String,
+    /// Replicas that name it, whatever their state.
+    pub replicas: u32,
+    /// Those of them that take work.
+    pub replicas_ready: u32,
+    /// Replicas it should have, damped: an autoscaler may follow it as it is.
+    pub replicas_wanted: u32,
+    /// Work there is, in replicas' worth.
+    pub load: f64,
+    /// Requests that wait in the gateway.
+    pub waiting: u32,
+    /// Requests a second its replicas can answer within the SLO; absent until enough was seen.
+    pub requests_per_s_max: Option<f64>,
+}
+
 /// The body of `GET /fleet`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]

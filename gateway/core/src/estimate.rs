@@ -53,10 +53,15 @@ impl Outlook {
         }
     }
 
+    /// Share of its places that is taken, at most 1.
+    pub fn places_share(&self) -> f64 {
+        let places = self.running_max.map_or(RUNNING_MAX_ASSUMED, f64::from).max(1.0);
+        (f64::from(self.occupancy) / places).min(1.0)
+    }
+
     /// Factor by which decoding neighbours slow prefill.
     pub fn slowdown(&self) -> f64 {
-        let places = self.running_max.map_or(RUNNING_MAX_ASSUMED, f64::from).max(1.0);
-        1.0 + DECODE_DRAG * (f64::from(self.occupancy) / places).min(1.0)
+        1.0 + DECODE_DRAG * self.places_share()
     }
 
     /// Seconds until the first token of a prompt with so many uncached tokens that will hold so many KV tokens.
@@ -87,8 +92,7 @@ impl Outlook {
 
     /// Whether nothing waits and less than half of its places are taken: what batch work may fill.
     pub fn is_idle(&self) -> bool {
-        let places = self.running_max.map_or(RUNNING_MAX_ASSUMED, f64::from);
-        self.queued_tokens < 1.0 && f64::from(self.occupancy) * 2.0 < places
+        self.queued_tokens < 1.0 && self.places_share() < 0.5
     }
 
     /// Whether a request that will hold so many KV tokens can start there at once.

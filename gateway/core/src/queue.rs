@@ -141,6 +141,11 @@ impl Queue {
         self.homes.is_empty()
     }
 
+    /// Requests that wait for a model.
+    pub fn waiting(&self, model: ModelKey) -> usize {
+        self.pools.get(&model).map_or(0, |pool| pool.line.len())
+    }
+
     /// Bytes of what waits.
     pub fn bytes(&self) -> u64 {
         self.bytes

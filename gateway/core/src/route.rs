@@ -24,7 +24,7 @@ pub enum Policy {
     RoundRobin,
     /// Fewest requests there.
     LeastRequests,
-    /// Smallest share of the KV pool in use; unknown counts as the requests do.
+    /// Smallest share of the KV pool in use; where that is unknown, of the places.
     LeastKv,
     /// Longest prefix held, then fewest requests.
     PrefixAffinity,
@@ -299,7 +299,7 @@ impl Candidate {
             id: replica.id(),
             endpoint_hash: replica.endpoint_hash,
             requests: outlook.occupancy,
-            kv_share: outlook.kv.map_or(0.0, |(used, pool)| used / pool),
+            kv_share: outlook.kv.map_or_else(|| outlook.places_share(), |(used, pool)| used / pool),
             uncached_tokens: prompt_tokens - cached_tokens,
             cached_tokens,
             ttft_s,

@@ -12,8 +12,8 @@ use gateway_core::capacity::Damping;
 use gateway_core::health::Rules;
 use gateway_core::replica::Engine;
 use gateway_core::route::Policy;
-use std::collections::BTreeMap;
 use shared::slo::Slo;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -395,7 +395,12 @@ fn scale(raw: &raw::Scale) -> Result<Scale, ConfigError> {
     let replicas_min = within("scale.replicas_min", raw.replicas_min, 1, 0..=10_000)?;
     let damping = Damping {
         replicas_min,
-        replicas_max: within("scale.replicas_max", raw.replicas_max, replicas_min.max(100), replicas_min..=10_000)?,
+        replicas_max: within(
+            "scale.replicas_max",
+            raw.replicas_max,
+            replicas_min.max(100),
+            replicas_min..=10_000,
+        )?,
         target: within("scale.target", raw.target, 0.7, 0.01..=1.0)?,
         tolerance: within("scale.tolerance", raw.tolerance, 0.1, 0.0..=1.0)?,
         window: millis("scale.window_ms", raw.window_ms, 300_000, 1000..=24 * HOUR_MS)?,

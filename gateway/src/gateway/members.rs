@@ -181,6 +181,7 @@ impl Gateway {
         let now = self.now();
         let changes = self.core().fleet.eject_outliers(now);
         self.note(&changes);
+        self.observe_scale();
         self.dispatch();
     }
 }

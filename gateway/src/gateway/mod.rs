@@ -5,6 +5,7 @@
 mod admitting;
 mod members;
 mod placing;
+mod scaling;
 mod sharing;
 mod view;
 
@@ -19,9 +20,11 @@ use crate::telemetry::{AccessLog, Metrics};
 use crate::tenants::Tenants;
 use arc_swap::ArcSwap;
 use gateway_core::admission::Admission;
+use gateway_core::capacity::Scale;
 use gateway_core::fleet::Fleet;
 use gateway_core::prefix_index::{Matches, PrefixIndex};
 use gateway_core::queue::{Bounds, Queue};
+use gateway_core::replica::ModelKey;
 use gateway_core::retry::Budget;
 use gateway_core::route::Router;
 use pingora::connectors::TransportConnector;
@@ -49,6 +52,8 @@ struct Core {
     matches: Matches,
     queue: Queue,
     admission: Admission,
+    /// Replicas wanted, by model.
+    scales: BTreeMap<ModelKey, Scale>,
     /// Prompts that other gateways have not heard of.
     computed: VecDeque<Computed>,
     waiters: BTreeMap<RequestId, placing::Waiter>,
@@ -107,6 +112,7 @@ impl Gateway {
             matches: Matches::default(),
             queue: Queue::new(bounds),
             admission: Admission::default(),
+            scales: BTreeMap::new(),
             computed: VecDeque::new(),
             waiters: BTreeMap::new(),
             next_request: 0,

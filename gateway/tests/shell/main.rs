@@ -13,6 +13,7 @@ mod membership;
 mod models;
 mod renewal;
 mod scaling;
+mod scaling;
 mod streams;
 mod support;
 mod tenants;

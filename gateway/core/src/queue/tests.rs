@@ -69,6 +69,7 @@ fn a_higher_class_gets_more_but_not_all() {
 fn batch_work_goes_last_whenever_it_came() {
     let mut queue = queue_of(&[(0, 1, Class::Batch), (1, 1, Class::Low), (2, 2, Class::Normal)]);
     assert!(queue.has_waiting(MODEL));
+    assert_eq!((queue.waiting(MODEL), queue.waiting(ModelKey(9))), (3, 0));
     assert_eq!(drain(&mut queue), vec![2, 1, 0]);
     let queue = queue_of(&[(0, 1, Class::Batch)]);
     assert!(!queue.has_waiting(MODEL), "newcomers pass batch work");

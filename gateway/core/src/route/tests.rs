@@ -305,6 +305,15 @@ fn each_policy_follows_its_own_order_and_can_be_switched() {
     assert_eq!(winner(&mut router, Policy::RoundRobin), 0);
 }
 
+#[test]
+fn an_unknown_kv_usage_is_not_an_empty_pool() {
+    let unknown = Sample { running: Some(6), running_max: Some(8), ..rated(1000.0) };
+    let known = Sample { kv_usage: Some(0.5), kv_tokens_max: Some(100_000), ..unknown };
+    let mut router = Router::new(Policy::LeastKv);
+    let decision = router.choose(&demand(10), &fleet_of(&[unknown, known]), |_| 0, START, &mut rng());
+    assert_eq!(decision.unwrap().replica, ReplicaId(1));
+}
+
 proptest! {
     #[test]
     fn whoever_wins_may_have_it(
