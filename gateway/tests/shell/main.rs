@@ -13,7 +13,6 @@ mod membership;
 mod models;
 mod renewal;
 mod scaling;
-mod scaling;
 mod streams;
 mod support;
 mod tenants;
