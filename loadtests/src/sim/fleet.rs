@@ -277,9 +277,9 @@ impl<'a> Simulation<'a> {
         }
         let mut events = std::mem::take(&mut self.events);
         replica.end_step(now, &mut events);
-        self.pass_news(seat);
         self.tell(&mut events);
         self.events = events;
+        self.pass_news(seat);
         self.wake(seat);
     }
 

@@ -44,8 +44,8 @@ pub struct Order {
     pub prompt_bytes: u32,
     /// The most tokens wanted back.
     pub answer_tokens_max: u32,
-    /// Hash of the session it belongs to.
-    pub session: u64,
+    /// Hash of the session it belongs to, where clients tell.
+    pub session: Option<u64>,
     /// Replicas that failed it.
     pub tried: Vec<ReplicaId>,
     /// When the client stops waiting.
@@ -185,20 +185,18 @@ impl Gateway {
         }
     }
 
-    /// The first who waits, if it can be placed now.
-    pub fn next(&mut self, truths: &[Truth], now: Instant) -> Option<(RequestId, Placed)> {
+    /// The first who waits, if it can be placed now or can't wait any longer: then nobody is there for it.
+    pub fn next(&mut self, now: Instant) -> Option<(RequestId, Option<Placed>)> {
         let model = self.fleet.model(MODEL)?;
-        let mut queue = std::mem::replace(&mut self.queue, Queue::new(BOUNDS));
-        let mut placed = None;
-        let started = queue.next(model, now, |first| {
-            let order = self.orders[&first.id].clone();
-            placed = self.choose(model, &order, truths, now).ok();
-            placed.is_some()
-        });
-        self.queue = queue;
-        let id = started?.id;
+        let id = self.queue.first(model)?.id;
+        let order = self.orders[&id].clone();
+        let placed = match self.choose(model, &order, &[], now) {
+            Err(Refusal::Saturated) => return None,
+            chosen => chosen.ok(),
+        };
+        self.queue.start(id, now);
         self.orders.remove(&id);
-        placed.map(|placed| (id, placed))
+        Some((id, placed))
     }
 
     /// A waiting request's client left.
@@ -268,7 +266,7 @@ impl Gateway {
             prompt_bytes: order.prompt_bytes,
             answer_tokens_max: Some(order.answer_tokens_max),
             is_batch: false,
-            session: Some(order.session),
+            session: order.session,
             tried: &order.tried,
         };
         let decision = match policy.choose(&demand, order, fleet, truths, now, rng) {

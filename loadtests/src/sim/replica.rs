@@ -174,16 +174,20 @@ impl Replica {
         };
         self.scheduler.add(request, now)?;
         self.names.insert(id, attempt.name);
+        self.name_pieces(attempt.tokens, attempt.pieces);
+        Ok(())
+    }
+
+    /// Learns which blocks lie under which piece of text: of a prompt when it comes, of an answer at its end.
+    pub fn name_pieces(&mut self, tokens: &[u32], pieces: &[PieceHash]) {
         self.chain.clear();
-        extend_chain(&mut self.chain, text::CHAIN_SEED, attempt.tokens, BLOCK_TOKENS);
+        extend_chain(&mut self.chain, text::CHAIN_SEED, tokens, BLOCK_TOKENS);
         let last_blocks = self.chain.iter().skip(PIECE_BLOCKS - 1).step_by(PIECE_BLOCKS);
-        for (&block, &piece) in last_blocks.zip(attempt.pieces) {
-            // An answer's blocks are stored before anybody can name the text over them: the next turn does.
+        for (&block, &piece) in last_blocks.zip(pieces) {
             if self.pieces.insert(block, piece).is_none() && self.scheduler.cached_of(&[block]) == 1 {
                 self.named_late.push(block);
             }
         }
-        Ok(())
     }
 
     /// The client or the gateway left.

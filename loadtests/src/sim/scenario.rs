@@ -20,6 +20,9 @@ pub struct Scenario {
     pub about: String,
     /// What clients do.
     pub workload: Workload,
+    /// Whether clients name their session (`x-session-affinity`).
+    #[serde(default)]
+    pub affinity: bool,
     /// What serves them.
     pub machines: Vec<Machine>,
     /// What counts as good.

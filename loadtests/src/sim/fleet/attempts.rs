@@ -13,6 +13,7 @@ use crate::report::Ended;
 use crate::sim::check::Law;
 use crate::sim::gateway::{Placed, Placement, RETRY_AFTER};
 use crate::sim::replica::Attempt as Sent;
+use crate::sim::text;
 
 /// One request on one replica.
 #[derive(Debug)]
@@ -37,10 +38,7 @@ impl Simulation<'_> {
             Placement::Placed(placed) => self.send(request, placed),
             Placement::Waiting => self.dispatch(),
             Placement::Full => self.close(request, Ended::Refused),
-            Placement::Nobody if self.requests[request].answer_tokens() > 0 => {
-                self.close(request, Ended::Cut);
-            }
-            Placement::Nobody => self.close(request, Ended::NoReplica),
+            Placement::Nobody => self.close_unplaced(request),
         }
     }
 
@@ -52,9 +50,18 @@ impl Simulation<'_> {
             self.close(late.id.0 as usize, Ended::TimedOut);
         }
         while !self.gateway.queue.is_empty() {
-            let Some((id, placed)) = self.gateway.next(&[], now) else { return };
-            self.send(id.0 as usize, placed);
+            let Some((id, placed)) = self.gateway.next(now) else { return };
+            match placed {
+                Some(placed) => self.send(id.0 as usize, placed),
+                None => self.close_unplaced(id.0 as usize),
+            }
         }
+    }
+
+    /// Nobody is there for it.
+    fn close_unplaced(&mut self, request: usize) {
+        let has_begun = self.requests[request].answer_tokens() > 0;
+        self.close(request, if has_begun { Ended::Cut } else { Ended::NoReplica });
     }
 
     fn close_displaced(&mut self) {
@@ -152,6 +159,7 @@ impl Simulation<'_> {
         self.laws.check(Law::TrueAnswer, answer_tokens == whole, now, || {
             format!("request {request} ended with {answer_tokens} tokens of {whole}")
         });
+        self.name_answer(id);
         self.answer_s_mean += 0.02 * (now.since(began).as_secs_f64() - self.answer_s_mean);
         let usage = Usage {
             prompt_tokens: Some(self.requests[request].prompt_tokens),
@@ -161,6 +169,16 @@ impl Simulation<'_> {
         self.end(id, Outcome::Answered(usage));
         self.close(request, Ended::Answered);
         self.dispatch();
+    }
+
+    /// The replica tells under which pieces the whole conversation lies, since the next turn begins with it.
+    fn name_answer(&mut self, id: u64) {
+        let Some(Attempt { request, seat, .. }) = self.attempts.get(&id) else { return };
+        let tokens = &self.requests[*request].tokens;
+        let pieces = text::pieces(tokens, &mut self.scratch);
+        if let Some(replica) = &mut self.seats[*seat].replica {
+            replica.name_pieces(tokens, &pieces);
+        }
     }
 
     /// Has it gone on since the last look?

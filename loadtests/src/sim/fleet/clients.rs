@@ -106,7 +106,7 @@ impl Simulation<'_> {
             pieces: Rc::from(text::pieces(&tokens, &mut self.scratch)),
             prompt_bytes: (tokens.len() * text::TOKEN_BYTES) as u32,
             answer_tokens_max,
-            session: text::mix(number as u64),
+            session: self.scenario.affinity.then(|| text::mix(number as u64)),
             tried: Vec::new(),
             deadline,
         };
