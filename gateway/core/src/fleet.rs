@@ -28,14 +28,25 @@ const ANSWER_TOKENS: f64 = 256.0;
 /// How long a 429 without `Retry-After` keeps a replica full in our eyes; a report or an ending answer is sooner.
 const FULL_FOR: Duration = Duration::from_secs(1);
 
+/// A model by name.
+#[derive(Clone, Debug)]
+struct Model {
+    name: String,
+    /// Some replica has named it; others are only waited for.
+    is_named: bool,
+    bytes_per_token: Belief,
+}
+
+/// Names that may be waited for without any replica: clients could make any number of them.
+const EXPECTED_MAX: usize = 1000;
+
 /// Every replica this gateway knows.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     /// Sorted by id: new ones are the greatest.
     replicas: Vec<Replica>,
-    names: Vec<String>,
+    models: Vec<Model>,
     keys: BTreeMap<String, ModelKey>,
-    bytes_per_token: Vec<Belief>,
     rates: Rates,
     answer_tokens: Belief,
     uncached_tokens: Belief,
@@ -50,9 +61,8 @@ impl Fleet {
     pub fn new(rules: Rules) -> Self {
         Self {
             replicas: Vec::new(),
-            names: Vec::new(),
+            models: Vec::new(),
             keys: BTreeMap::new(),
-            bytes_per_token: Vec::new(),
             rates: Rates::default(),
             answer_tokens: Belief::default(),
             uncached_tokens: Belief::default(),
@@ -108,12 +118,20 @@ impl Fleet {
 
     /// The key of a model that some replica has named; `None` means nobody here ever served it.
     pub fn model(&self, name: &str) -> Option<ModelKey> {
-        self.keys.get(name).copied()
+        self.keys.get(name).copied().filter(|key| self.models[key.0 as usize].is_named)
+    }
+
+    /// The key of a model that nobody has named yet, to wait for somebody who does; `None` when too many are
+    /// waited for.
+    pub fn expect(&mut self, name: &str) -> Option<ModelKey> {
+        let is_known = self.keys.contains_key(name);
+        let expected = self.models.iter().filter(|model| !model.is_named).count();
+        (is_known || expected < EXPECTED_MAX).then(|| self.key(name))
     }
 
     /// The name behind a key.
     pub fn model_name(&self, key: ModelKey) -> &str {
-        &self.names[key.0 as usize]
+        &self.models[key.0 as usize].name
     }
 
     /// Names of models that some replica serves now, in order.
@@ -134,7 +152,7 @@ impl Fleet {
 
     /// Tokens that a prompt of so many bytes has for a model, as far as answers have shown.
     pub fn prompt_tokens(&self, model: ModelKey, bytes: u32) -> u32 {
-        let per_token = self.bytes_per_token[model.0 as usize].value().unwrap_or(BYTES_PER_TOKEN);
+        let per_token = self.models[model.0 as usize].bytes_per_token.value().unwrap_or(BYTES_PER_TOKEN);
         (f64::from(bytes) / per_token).ceil() as u32
     }
 
@@ -240,7 +258,7 @@ impl Fleet {
         let mut endpoints: Vec<_> = self.replicas.iter().map(Replica::endpoint).collect();
         endpoints.sort_unstable();
         assert!(endpoints.windows(2).all(|pair| pair[0] != pair[1]), "an endpoint twice");
-        assert_eq!(self.names.len(), self.keys.len());
+        assert_eq!(self.models.len(), self.keys.len());
         for replica in &self.replicas {
             replica.load.check_invariants();
             let is_forgotten = replica.is_leaving && replica.load.requests() == 0;
@@ -311,7 +329,10 @@ impl Fleet {
 
     fn report(&mut self, id: ReplicaId, report: Report, now: Instant, changes: &mut Vec<Change>) {
         let Some(index) = self.index(id) else { return };
-        let models = report.identity.models.iter().map(|name| self.key(name)).collect();
+        let models: Vec<_> = report.identity.models.iter().map(|name| self.key(name)).collect();
+        for model in &models {
+            self.models[model.0 as usize].is_named = true;
+        }
         let replica = &mut self.replicas[index];
         let is_other =
             !replica.identity.instance.is_empty() && replica.identity.instance != report.identity.instance;
@@ -347,9 +368,12 @@ impl Fleet {
         if let Some(&key) = self.keys.get(name) {
             return key;
         }
-        let key = ModelKey(self.names.len() as u32);
-        self.names.push(name.to_owned());
-        self.bytes_per_token.push(Belief::default());
+        let key = ModelKey(self.models.len() as u32);
+        self.models.push(Model {
+            name: name.to_owned(),
+            is_named: false,
+            bytes_per_token: Belief::default(),
+        });
         self.keys.insert(name.to_owned(), key);
         key
     }
@@ -357,7 +381,7 @@ impl Fleet {
     fn learn_usage(&mut self, ticket: &Ticket, usage: Usage, now: Instant) {
         if let Some(tokens) = usage.prompt_tokens.filter(|&tokens| tokens > 0) {
             let per_token = f64::from(ticket.prompt_bytes) / f64::from(tokens);
-            self.bytes_per_token[ticket.model.0 as usize].learn(per_token, now);
+            self.models[ticket.model.0 as usize].bytes_per_token.learn(per_token, now);
         }
         self.answer_tokens.learn(f64::from(usage.answer_tokens.unwrap_or(0)), now);
         if let Some(replica) = self.replica_of(ticket) {

@@ -185,6 +185,8 @@ pub struct Queue {
     pub bytes_max: u64,
     /// Longest wait of one.
     pub wait_max: Duration,
+    /// How long a request waits for the first replica, when there is none; zero: not at all.
+    pub hold: Duration,
 }
 
 /// How often a request may be tried.
@@ -300,6 +302,7 @@ impl TryFrom<RawConfig> for Config {
                 requests_max: within("queue.requests_max", raw.queue.requests_max, 10_000, 0..=10_000_000)?,
                 bytes_max: within("queue.bytes_max", raw.queue.bytes_max, 1 << 30, 0..=1 << 40)?,
                 wait_max: millis("queue.wait_max_ms", raw.queue.wait_max_ms, 120_000, 0..=HOUR_MS)?,
+                hold: millis("queue.hold_ms", raw.queue.hold_ms, 0, 0..=HOUR_MS)?,
             },
             retry: Retry {
                 attempts_max: within("retry.attempts_max", raw.retry.attempts_max, 3, 1..=100)?,

@@ -132,6 +132,7 @@ pub struct Queue {
     pub requests_max: Option<usize>,
     pub bytes_max: Option<u64>,
     pub wait_max_ms: Option<u64>,
+    pub hold_ms: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]

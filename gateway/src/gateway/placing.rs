@@ -14,6 +14,7 @@ use shared::id::{ReplicaId, RequestId};
 use shared::prefix::{PIECE_BYTES, PieceHash};
 use shared::time::Instant;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// What a request asks of the fleet.
@@ -167,6 +168,8 @@ impl Drop for Line {
 /// Who waits behind a place in the queue.
 pub(super) struct Waiter {
     order: Order,
+    /// Until then it waits even for the first replica.
+    hold_until: Instant,
     sender: oneshot::Sender<Result<Placed, Unplaced>>,
 }
 
@@ -195,6 +198,7 @@ impl Core {
     fn push(
         &mut self,
         order: Order,
+        hold: Duration,
         now: Instant,
     ) -> Result<(RequestId, oneshot::Receiver<Result<Placed, Unplaced>>), Full> {
         let id = RequestId(self.next_request);
@@ -215,7 +219,7 @@ impl Core {
             self.waiters.remove(&displaced);
         }
         let (sender, receiver) = oneshot::channel();
-        self.waiters.insert(id, Waiter { order, sender });
+        self.waiters.insert(id, Waiter { order, hold_until: now + hold, sender });
         Ok((id, receiver))
     }
 }
@@ -224,6 +228,7 @@ impl Gateway {
     /// Chooses a replica for an order, or a place in the queue.
     pub fn place(self: &Arc<Self>, order: &Order) -> Result<Choice, Unplaced> {
         let now = self.now();
+        let hold = self.config.load().queue.hold;
         let mut core = self.core();
         // Who comes now goes behind those who wait, unless it has been through the queue or elsewhere already.
         let is_behind = order.tried.is_empty() && core.queue.has_waiting(order.model);
@@ -233,10 +238,10 @@ impl Gateway {
                 drop(core);
                 Ok(Choice::Placed(self.placed(counted, order.pieces.clone())))
             }
-            Err(Refusal::NoReplica) => Err(Unplaced::NoReplica),
+            Err(Refusal::NoReplica) if hold.is_zero() => Err(Unplaced::NoReplica),
             Err(Refusal::AllTried) => Err(Unplaced::AllTried),
-            Err(Refusal::Saturated) => {
-                let (id, receiver) = core.push(order.clone(), now).map_err(Unplaced::Full)?;
+            Err(Refusal::NoReplica | Refusal::Saturated) => {
+                let (id, receiver) = core.push(order.clone(), hold, now).map_err(Unplaced::Full)?;
                 self.show_queue(&core);
                 drop(core);
                 self.dispatch();
@@ -310,14 +315,15 @@ fn next(core: &mut Core, now: Instant) -> Option<(Waiter, Result<Counted, Unplac
     for model in models {
         let Some(id) = core.queue.first(model).map(|first| first.id) else { continue };
         let waiter = core.waiters.remove(&id).expect("whoever is in the queue waits");
+        let is_held = now < waiter.hold_until;
         let chosen = match core.choose(&waiter.order, now) {
-            Err(Refusal::Saturated) => {
+            Err(refusal) if refusal == Refusal::Saturated || (refusal == Refusal::NoReplica && is_held) => {
                 core.waiters.insert(id, waiter);
                 continue;
             }
             Ok(counted) => Ok(counted),
-            Err(Refusal::NoReplica) => Err(Unplaced::NoReplica),
             Err(Refusal::AllTried) => Err(Unplaced::AllTried),
+            Err(_) => Err(Unplaced::NoReplica),
         };
         core.queue.start(id, now);
         return Some((waiter, chosen));

@@ -22,16 +22,18 @@ pub enum NoModel {
 impl Gateway {
     /// The key of a model by name.
     pub fn model(&self, name: &str) -> Result<ModelKey, NoModel> {
-        let core = self.core();
-        core.fleet.model(name).ok_or_else(|| {
-            let is_open = |replica: &Replica| replica.identity().models.is_empty();
-            let replicas = core.fleet.replicas();
-            if replicas.is_empty() || replicas.iter().any(is_open) {
-                NoModel::NotYet
-            } else {
-                NoModel::Unknown
-            }
-        })
+        let holds = !self.config.load().queue.hold.is_zero();
+        let mut core = self.core();
+        if let Some(key) = core.fleet.model(name) {
+            return Ok(key);
+        }
+        let is_open = |replica: &Replica| replica.identity().models.is_empty();
+        let replicas = core.fleet.replicas();
+        if !replicas.is_empty() && !replicas.iter().any(is_open) {
+            return Err(NoModel::Unknown);
+        }
+        let expected = if holds { core.fleet.expect(name) } else { None };
+        expected.ok_or(NoModel::NotYet)
     }
 
     /// The model of a request that names none, when there is only one to mean.

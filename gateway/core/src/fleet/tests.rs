@@ -240,6 +240,19 @@ fn models_are_those_of_replicas_that_serve() {
     assert_eq!(fleet.model("n"), None);
 }
 
+#[test]
+fn a_model_may_be_waited_for_before_anybody_names_it() {
+    let mut fleet = Fleet::new(Rules::default());
+    let expected = fleet.expect("m").unwrap();
+    assert_eq!(fleet.model("m"), None, "a name that a client made up is not served");
+    fleet.apply(joined("a:1", Source::Config), at(0));
+    fleet.apply(ready(at(0)), at(0));
+    assert_eq!((fleet.model("m"), fleet.expect("m")), (Some(expected), Some(expected)));
+    let known = (0..10_000).filter(|number| fleet.expect(&format!("x{number}")).is_some()).count();
+    assert_eq!(known, EXPECTED_MAX);
+    fleet.check_invariants();
+}
+
 proptest! {
     #[test]
     fn whatever_happens_the_books_balance(
