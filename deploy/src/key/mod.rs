@@ -12,7 +12,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Subcommand, ValueEnum};
 use rand::distr::Alphanumeric;
-use rand::{Rng, TryRngCore, rngs::OsRng};
+use rand::rngs::{OsRng, StdRng};
+use rand::{Rng, SeedableRng, TryRngCore};
 use serde_json::json;
 use shared::keys::{KeyFile, Priority, TenantEntry};
 
@@ -181,15 +182,20 @@ fn list(args: &Args, keys: &KeyFile) {
     }
 }
 
-/// A key and its id from the system's chance.
 fn draw() -> Result<Drawn, String> {
-    let mut chance = OsRng;
+    let (id, key) = (random_word(8)?, random_word(KEY_LETTERS)?);
+    Ok(Drawn { id: format!("k-{}", id.to_lowercase()), key: format!("sk-{key}") })
+}
+
+/// Letters and digits from the system's chance.
+///
+/// # Errors
+///
+/// When the system gives none.
+pub fn random_word(letters: usize) -> Result<String, String> {
     let mut seed = [0; 32];
-    chance.try_fill_bytes(&mut seed).map_err(|error| format!("the system gives no random bytes: {error}"))?;
-    let mut chance = <rand::rngs::StdRng as rand::SeedableRng>::from_seed(seed);
-    let mut word =
-        |letters| (&mut chance).sample_iter(Alphanumeric).take(letters).map(char::from).collect::<String>();
-    Ok(Drawn { id: format!("k-{}", word(8).to_lowercase()), key: format!("sk-{}", word(KEY_LETTERS)) })
+    OsRng.try_fill_bytes(&mut seed).map_err(|error| format!("the system gives no random bytes: {error}"))?;
+    Ok(StdRng::from_seed(seed).sample_iter(Alphanumeric).take(letters).map(char::from).collect())
 }
 
 fn read(path: &Path) -> Result<KeyFile, String> {

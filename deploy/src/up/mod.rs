@@ -6,7 +6,7 @@
 mod child;
 mod console;
 mod fleet;
-mod layout;
+pub mod layout;
 pub mod leash;
 pub mod ports;
 mod run;
