@@ -20,7 +20,7 @@ pub enum NoModel {
 }
 
 impl Gateway {
-    /// The key of a model by name.
+    /// The key of a model by name; with a hold, also of one that nobody has named yet.
     pub fn model(&self, name: &str) -> Result<ModelKey, NoModel> {
         let holds = !self.config.load().queue.hold.is_zero();
         let mut core = self.core();
@@ -34,6 +34,11 @@ impl Gateway {
         }
         let expected = if holds { core.fleet.expect(name) } else { None };
         expected.ok_or(NoModel::NotYet)
+    }
+
+    /// Whether some replica has ever named a model so.
+    pub fn is_named(&self, model: &str) -> bool {
+        self.core().fleet.model(model).is_some()
     }
 
     /// The model of a request that names none, when there is only one to mean.

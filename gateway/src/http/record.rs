@@ -99,7 +99,7 @@ impl Ending {
         let model = if request.model.is_empty() { NO_MODEL } else { request.model.as_str() };
         let total = request.arrived.elapsed();
         // Only a name that a replica gave is a label: clients could make any number of others.
-        let is_known = gateway.model(&request.resolved).is_ok();
+        let is_known = gateway.is_named(&request.resolved);
         let label = if is_known { request.resolved.as_str() } else { NO_MODEL };
         metrics.requests.with_label_values(&[label, self.outcome.word()]).inc();
         metrics.duration.with_label_values(&[label]).observe(total.as_secs_f64());
