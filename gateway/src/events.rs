@@ -16,7 +16,7 @@ use tokio::io::AsyncWriteExt;
 /// Pause between two attempts to follow.
 const PAUSE: Duration = Duration::from_secs(1);
 /// A stream that is silent for longer is opened anew: replicas write comments more often.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
+const SILENCE_MAX: Duration = Duration::from_mins(1);
 
 /// Follows one replica until it is gone; does nothing while it is none of ours.
 pub async fn follow(gateway: Arc<Gateway>, peer: Arc<Peer>) {

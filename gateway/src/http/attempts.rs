@@ -86,6 +86,7 @@ impl<'a> Search<'a> {
     }
 
     /// For an answer that broke and is to go on.
+    #[must_use]
     pub fn going_on(mut self, continuing: &'a Continuing<'a>) -> Self {
         self.continuing = Some(continuing);
         self

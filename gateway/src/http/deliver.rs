@@ -47,7 +47,10 @@ pub async fn deliver(
     let status = found.answer.head.header.status.as_u16();
     let is_event_stream = found.answer.head.is_event_stream;
     let may_go_on = is_event_stream && status < 400 && continuing::is_possible(request);
-    let transcript = may_go_on.then(|| Transcript::new(asks_for_ids(request, &found.placed.peer)));
+    let mut transcript = may_go_on.then(|| Transcript::new(asks_for_ids(request, &found.placed.peer)));
+    if let Some(transcript) = transcript.as_mut().filter(|_| request.hides_usage) {
+        transcript.hide_usage();
+    }
     let needs_done = is_event_stream && matches!(request.api, Api::Chat | Api::Completions);
     let mut relay = Relay::new(is_event_stream, needs_done, transcript);
     if let Some(model) = request.renamed() {
@@ -72,7 +75,8 @@ impl Delivery<'_> {
                 upstream::put_back(last.peer.id, &last.peer.endpoint, stream);
             }
             let next = match end {
-                End::Broken | End::Silent => self.go_on(found.placed).await,
+                // Boxed, since it is rare and large.
+                End::Broken | End::Silent => Box::pin(self.go_on(found.placed)).await,
                 _ => {
                     found.placed.end(self.outcome(end, status));
                     None
@@ -92,7 +96,7 @@ impl Delivery<'_> {
     async fn pass(&mut self, found: &mut Found) -> End {
         let Found { placed, answer, .. } = found;
         if self.request.renamed().is_some() && !answer.head.is_event_stream {
-            return self.pass_renamed(found).await;
+            return Box::pin(self.pass_renamed(found)).await;
         }
         if !relay::begin(self.session, answer, self.request, &placed.peer.endpoint.authority).await {
             return End::ClientGone;
@@ -168,7 +172,8 @@ impl Delivery<'_> {
 
     /// The answer was whole but for its end, which is written here, unless the client waits for usage as well.
     async fn close(&mut self) -> Option<End> {
-        let wants_usage = memchr::memmem::find(&self.original, b"include_usage").is_some();
+        let prompt = super::prompt::read(&self.original).unwrap_or_default();
+        let wants_usage = prompt.asks_for_usage() && !self.request.hides_usage;
         if wants_usage && self.relay.watcher.usage.prompt_tokens.is_none() {
             return None;
         }

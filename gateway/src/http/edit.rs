@@ -18,14 +18,12 @@ impl Edits {
 
     /// Sets a top-level member of the object that `prompt` was read from; `value` is JSON.
     pub fn set(&mut self, prompt: &Prompt<'_>, key: &str, value: &str) {
-        match prompt.span(key) {
-            Some(span) => self.replace(span, value),
-            None => {
-                let comma = if prompt.is_empty() { "" } else { "," };
-                let at = prompt.start();
-                self.replace(at..at, format!("\"{key}\":{value}{comma}"));
-            }
+        if let Some(span) = prompt.span(key) {
+            return self.replace(span, value);
         }
+        let comma = if prompt.is_empty() { "" } else { "," };
+        let at = prompt.start();
+        self.replace(at..at, format!("\"{key}\":{value}{comma}"));
     }
 
     /// Whether there is nothing to change.

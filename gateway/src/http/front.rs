@@ -56,7 +56,8 @@ impl HttpServerApp for Front {
         if self.gateway.is_draining.load(Ordering::Relaxed) {
             session.set_keepalive(None);
         }
-        let keep = self.serve(&mut session).await;
+        // Boxed, so that a connection that waits for its next request takes no room for one.
+        let keep = Box::pin(self.serve(&mut session)).await;
         session::close(session, keep).await
     }
 
@@ -198,7 +199,8 @@ impl Front {
         who::admit(&self.gateway, request, model)?;
         let latest = (request.received + config.queue.wait_max).min(request.deadline);
         let order = request.order(model, self.gateway.at(latest));
-        let found = Search::new(&self.gateway, session, request, order.clone()).run().await?;
+        // Boxed, so that a stream under way takes no room for the search that is over.
+        let found = Box::pin(Search::new(&self.gateway, session, request, order.clone()).run()).await?;
         Ok(deliver::deliver(&self.gateway, session, request, found, order).await)
     }
 

@@ -58,6 +58,13 @@ impl<'a> Prompt<'a> {
         self.member(key).map(|member| member.value)
     }
 
+    /// Whether a stream is to tell its usage.
+    pub fn asks_for_usage(&self) -> bool {
+        let options = self.value("stream_options").and_then(|options| scan::members(options).ok());
+        let asks = |member: &Member<'_>| member.key == "include_usage" && member.value == b"true";
+        options.is_some_and(|options| options.iter().any(asks))
+    }
+
     /// Where the value of a top-level field lies.
     pub fn span(&self, key: &str) -> Option<Range<usize>> {
         self.member(key).map(|member| member.span.clone())

@@ -155,6 +155,9 @@ impl Relay {
             _ => passed,
         };
         self.watcher.see(passed, self.heard);
+        if let Some(usage) = self.transcript.as_ref().and_then(|transcript| transcript.hidden_usage) {
+            self.watcher.usage = usage;
+        }
         self.bytes_out += passed.len() as u64;
         passed.is_empty() || session::write(session, passed).await
     }

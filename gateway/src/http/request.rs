@@ -1,9 +1,10 @@
 //! What one request gathers on its way.
 
+use super::continuing;
 use super::edit::Edits;
 use super::error::{Error, What};
 use super::naming::Named;
-use super::prompt;
+use super::prompt::{self, Prompt};
 use super::route::Api;
 use super::stream::Usage;
 use crate::gateway::{Admitted, Order};
@@ -47,6 +48,8 @@ pub struct Request {
     pub resolved: String,
     /// Whether a stream of events is wanted.
     pub is_stream: bool,
+    /// The stream's usage is asked for by the gateway alone, and kept from the client.
+    pub hides_usage: bool,
     /// The prompt as a chain of pieces.
     pub pieces: Arc<[PieceHash]>,
     /// Bytes of prompt text.
@@ -98,6 +101,7 @@ impl Request {
             model: String::new(),
             resolved: String::new(),
             is_stream: false,
+            hides_usage: false,
             pieces: Arc::default(),
             prompt_bytes: 0,
             answer_tokens_max: None,
@@ -141,6 +145,7 @@ impl Request {
         if !asked.is_empty() && asked != self.resolved {
             edits.set(&prompt, "model", &serde_json::Value::from(self.resolved.as_str()).to_string());
         }
+        self.ask_for_usage(&prompt, &mut edits);
         let theirs = prompt.value("cache_salt").and_then(super::scan::string).unwrap_or_default();
         let ours = &self.tenant.cache_salt;
         let salt = if ours.is_empty() { theirs.as_ref() } else { ours.as_str() };
@@ -152,6 +157,24 @@ impl Request {
         self.prompt_bytes = prompt_bytes;
         self.body = if edits.is_empty() { body } else { edits.apply(&body) };
         Ok(key)
+    }
+
+    /// A tenant's tokens are counted by the usage of its answers: a stream tells it only when asked.
+    fn ask_for_usage(&mut self, prompt: &Prompt<'_>, edits: &mut Edits) {
+        let is_counted = !self.tenant.name.is_empty() && continuing::is_possible(self);
+        if !is_counted || prompt.asks_for_usage() {
+            return;
+        }
+        self.hides_usage = true;
+        match prompt.span("stream_options").zip(prompt.value("stream_options")) {
+            Some((span, options)) if options.starts_with(b"{") => {
+                let inner = prompt::read(options).unwrap_or_default();
+                let mut inside = Edits::default();
+                inside.set(&inner, "include_usage", "true");
+                edits.replace(span, inside.apply(options));
+            }
+            _ => edits.set(prompt, "stream_options", r#"{"include_usage":true}"#),
+        }
     }
 
     fn resolve_as(

@@ -196,7 +196,7 @@ fn has_text(data: &[u8]) -> bool {
 }
 
 /// The last `"usage":{…}` in a text.
-fn usage_in(text: &[u8]) -> Option<Usage> {
+pub fn usage_in(text: &[u8]) -> Option<Usage> {
     let at = memmem::rfind(text, br#""usage""#)?;
     let rest = text[at + 7..].trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
     if !rest.starts_with(b"{") {

@@ -5,6 +5,7 @@
 
 use super::edit::Edits;
 use super::scan;
+use super::stream::{self, Usage};
 use memchr::memmem;
 
 /// Most bytes of text that are kept for an engine that goes on from text.
@@ -28,6 +29,9 @@ pub struct Transcript {
     pub is_finished: bool,
     /// A tool call has been begun.
     pub is_in_tool_call: bool,
+    /// The usage that was kept from the client, who did not ask for it.
+    pub hidden_usage: Option<Usage>,
+    hides_usage: bool,
     /// The error event that the replica sent; it has not gone to the client.
     pub error: Option<Vec<u8>>,
     /// `id` and `created` of the first event, as JSON.
@@ -47,6 +51,11 @@ impl Transcript {
     /// For an answer that has not begun; `has_ids` when its replica was asked for token ids.
     pub fn new(has_ids: bool) -> Self {
         Self { ids: has_ids.then(Vec::new), text: Some(Vec::new()), ..Self::default() }
+    }
+
+    /// The client did not ask for usage, so events go on without it.
+    pub fn hide_usage(&mut self) {
+        self.hides_usage = true;
     }
 
     /// From here on another replica speaks, which took `as_prompt` tokens of this answer for prompt.
@@ -95,19 +104,36 @@ impl Transcript {
         self.fit(plain_from, out);
     }
 
-    /// Makes the event that stands at the end of `out` fit, if it is of a second half.
+    /// Makes the event that stands at the end of `out` fit for the client.
     fn fit(&mut self, from: usize, out: &mut Vec<u8>) {
-        let Some(second) = self.second_half else { return };
-        match self.adapt(&out[from..], second) {
-            Some(adapted) => {
-                out.truncate(from);
-                out.extend_from_slice(&adapted);
-            }
-            None => {
-                out.truncate(from);
-                self.has_dropped_event = true;
-            }
+        if self.hides_usage {
+            self.take_usage(from, out);
         }
+        if out.len() > from {
+            self.fit_second_half(from, out);
+        }
+    }
+
+    /// Takes the usage out of an event, and the event out of the stream if it has nothing else.
+    fn take_usage(&mut self, from: usize, out: &mut Vec<u8>) {
+        const NONE: &[u8] = br#","usage":null"#;
+        let event = &out[from..];
+        if memmem::find(event, br#""choices":[]"#).is_some() {
+            self.hidden_usage = stream::usage_in(event).or(self.hidden_usage);
+            self.has_dropped_event = true;
+            out.truncate(from);
+        } else if let Some(at) = memmem::rfind(event, NONE) {
+            out.drain(from + at..from + at + NONE.len());
+        }
+    }
+
+    /// Makes the event that stands at the end of `out` look as if the first replica had sent it.
+    fn fit_second_half(&mut self, from: usize, out: &mut Vec<u8>) {
+        let Some(second) = self.second_half else { return };
+        let adapted = self.adapt(&out[from..], second);
+        out.truncate(from);
+        self.has_dropped_event = adapted.is_none();
+        out.extend_from_slice(&adapted.unwrap_or_default());
     }
 
     fn learn(&mut self, data: &[u8], private: Option<&Private>) {
@@ -283,6 +309,19 @@ mod tests {
         let out = pass(&mut transcript, &chunk("second", r#"{"content":"b"}"#, usage).replace(":7", ":8"));
         let whole = r#","usage":{"prompt_tokens":9,"total_tokens":15,"completion_tokens":6}"#;
         assert_eq!(out, chunk("first", r#"{"content":"b"}"#, whole));
+        assert_eq!(pass(&mut transcript, "data: [DONE]\n\n"), "data: [DONE]\n\n");
+    }
+
+    #[test]
+    fn usage_that_nobody_asked_for_is_kept_from_the_client() {
+        let mut transcript = Transcript::new(false);
+        transcript.hide_usage();
+        let event = chunk("x", r#"{"content":"a"}"#, r#","usage":null"#);
+        assert_eq!(pass(&mut transcript, &event), chunk("x", r#"{"content":"a"}"#, ""));
+        let usage =
+            "data: {\"id\":\"x\",\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1}}\n\n";
+        assert_eq!(pass(&mut transcript, usage), "");
+        assert_eq!(transcript.hidden_usage.unwrap().prompt_tokens, Some(3));
         assert_eq!(pass(&mut transcript, "data: [DONE]\n\n"), "data: [DONE]\n\n");
     }
 

@@ -27,6 +27,8 @@ use tokio::sync::watch;
 /// The names of the two ports, in messages and in a hand-over.
 const PUBLIC: &str = "public";
 const ADMIN: &str = "admin";
+/// Fewer open files than this are worth a warning.
+const FILES_WANTED: u64 = 8192;
 /// How often expired leases, late replicas and room in the queue are looked for.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -36,6 +38,7 @@ const TICK: Duration = Duration::from_millis(100);
 ///
 /// When a port is taken, a file can't be opened or a certificate can't be read.
 pub fn run(flags: Flags, config: Config, is_upgrade: bool) -> io::Result<()> {
+    raise_file_limit();
     let bound = if is_upgrade { None } else { Some(bind(&config)?) };
     let certificate =
         config.server.tls.as_ref().map(|(chain, key)| Certificate::load(chain, key)).transpose()?;
@@ -83,6 +86,17 @@ pub fn run(flags: Flags, config: Config, is_upgrade: bool) -> io::Result<()> {
     }
     background.shutdown_background();
     Ok(())
+}
+
+/// Takes all the open files that the system lets this process have: each stream needs two.
+fn raise_file_limit() {
+    match rlimit::increase_nofile_limit(u64::MAX) {
+        Ok(limit) if limit < FILES_WANTED => {
+            tracing::warn!(limit, "few open files are allowed: about half as many requests can run at once");
+        }
+        Ok(limit) => tracing::debug!(limit, "open files allowed"),
+        Err(error) => tracing::warn!(%error, "can't raise the limit of open files"),
+    }
 }
 
 fn bind(config: &Config) -> io::Result<[Port; 2]> {

@@ -1,7 +1,7 @@
 //! Takes in changed files while the gateway runs: configuration and certificate. A bad file keeps the old state.
 
 use super::certificate::Certificate;
-use crate::config::{self, Config, Flags};
+use crate::config::{self, Config, Flags, Retry};
 use crate::discovery;
 use crate::gateway::Gateway;
 use std::path::Path;
@@ -82,7 +82,7 @@ fn fixed(before: &Config, now: &Config) -> Vec<&'static str> {
     let differs = [
         ("server", is_bound_elsewhere),
         ("admin", is_administered_elsewhere),
-        ("retry", before.retry.share != now.retry.share || before.retry.burst != now.retry.burst),
+        ("retry", Retry { attempts_max: 0, ..before.retry } != Retry { attempts_max: 0, ..now.retry }),
         ("health", before.health != now.health),
         (
             "queue",

@@ -13,6 +13,7 @@ pub struct Gateway {
     child: Child,
     /// Lines of the access log.
     pub log: Arc<Mutex<Vec<String>>>,
+    errors: std::fs::File,
 }
 
 impl Drop for Gateway {
@@ -43,6 +44,8 @@ impl Gateway {
         for url in urls {
             command.args(["--replica", url]);
         }
+        let errors = tempfile::tempfile().unwrap();
+        command.stderr(errors.try_clone().unwrap());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let mut address = |name: &str| {
@@ -56,7 +59,7 @@ impl Gateway {
         let log = Arc::new(Mutex::new(Vec::new()));
         let shared = log.clone();
         std::thread::spawn(move || lines.for_each(|line| shared.lock().unwrap().push(line)));
-        Self { public, admin, child, log }
+        Self { public, admin, child, log, errors }
     }
 
     /// Started, and every replica takes work.
@@ -102,6 +105,15 @@ impl Gateway {
         until("nothing in flight", async || self.in_flight().await == 0.0).await;
     }
 
+    /// What it wrote to standard error so far.
+    pub fn errors(&mut self) -> String {
+        use std::io::{Read, Seek};
+        let mut text = String::new();
+        self.errors.rewind().unwrap();
+        self.errors.read_to_string(&mut text).unwrap();
+        text
+    }
+
     /// Lines of the access log with this outcome.
     pub fn logged(&self, outcome: &str) -> usize {
         let pattern = format!("\"outcome\":\"{outcome}\"");
@@ -111,6 +123,10 @@ impl Gateway {
     pub fn signal(&self, signal: &str) {
         let status = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
         assert!(status.success());
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Whether it has ended, and how.
