@@ -107,28 +107,36 @@ impl Architecture {
     }
 }
 
+/// Deepest model we believe in.
+const LAYERS_MAX: u32 = 1 << 12;
+
 impl ModelFacts {
+    /// Refuses a depth that no model has, before anything is made for each layer.
+    pub(crate) fn check_depth(layers: u32) -> Result<u32, Error> {
+        if layers <= LAYERS_MAX {
+            return Ok(layers);
+        }
+        Err(Error::refused(format!("layers is {layers}, outside 1 to {LAYERS_MAX}")))
+    }
+
     /// Refuses sizes that no model has, so that nobody after us divides by zero or overflows.
     ///
     /// # Errors
     ///
     /// Names the size at fault.
     pub fn check(&self) -> Result<(), Error> {
-        const LIMIT: u32 = 1 << 24;
-        const LAYERS_MAX: u32 = 4096;
-        if self.layers == 0 || self.layers > LAYERS_MAX {
-            return Err(Error::refused(format!("layers is {}, outside 1 to {LAYERS_MAX}", self.layers)));
-        }
+        // Products of any two fit into 32 bits where they are taken as such.
         let sizes = [
-            ("hidden_size", self.hidden_size),
-            ("intermediate_size", self.intermediate_size),
-            ("attention heads", self.heads),
-            ("key/value heads", self.kv_heads),
-            ("head_dim", self.head_dim),
-            ("vocab_size", self.vocab_size),
+            ("layers", self.layers, LAYERS_MAX),
+            ("attention heads", self.heads, 1 << 12),
+            ("key/value heads", self.kv_heads, 1 << 12),
+            ("head_dim", self.head_dim, 1 << 16),
+            ("hidden_size", self.hidden_size, 1 << 24),
+            ("intermediate_size", self.intermediate_size, 1 << 24),
+            ("vocab_size", self.vocab_size, 1 << 24),
         ];
-        if let Some((name, size)) = sizes.iter().find(|(_, size)| *size == 0 || *size > LIMIT) {
-            return Err(Error::refused(format!("{name} is {size}, outside 1 to {LIMIT}")));
+        if let Some((name, size, most)) = sizes.iter().find(|(_, size, most)| *size == 0 || size > most) {
+            return Err(Error::refused(format!("{name} is {size}, outside 1 to {most}")));
         }
         if !self.heads.is_multiple_of(self.kv_heads) {
             let reason =

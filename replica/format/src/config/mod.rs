@@ -29,7 +29,7 @@ pub fn facts(config: &Value, generation: Option<&Value>) -> Result<ModelFacts, E
     let hidden_size = object.count("hidden_size")?;
     let head_dim = object.u32("head_dim")?.unwrap_or(hidden_size / heads);
     let rope = rope::rope(object, architecture, head_dim)?;
-    let layers = object.count("num_hidden_layers")?;
+    let layers = ModelFacts::check_depth(object.count("num_hidden_layers")?)?;
     let attention = attention::attention(object, architecture, layers)?;
     let tied = object.flag("tie_word_embeddings")?.or(outer.flag("tie_word_embeddings")?);
     let mut facts = ModelFacts {

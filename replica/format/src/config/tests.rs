@@ -1,3 +1,4 @@
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
@@ -179,3 +180,54 @@ fn some_layers_of_smollm3_do_not_turn() {
     let facts = read(&json!({"model_type": "smollm3", "no_rope_layers": [1, 0, 1, 1]}));
     assert_eq!(facts.unrotated_layers, [false, true, false, false]);
 }
+
+/// Numbers as no sane config has them, beside sane ones.
+fn numbers() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        (0_u64..200).prop_map(Value::from),
+        any::<u32>().prop_map(Value::from),
+        (0_u32..32).prop_map(|shift| Value::from(1_u64 << shift)),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        Just(Value::Null),
+        Just(json!("4")),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn no_numbers_make_it_panic(
+        family in prop::sample::select(vec!["llama", "mixtral", "qwen3_moe", "gemma3", "phi3", "smollm3"]),
+        values in prop::collection::vec(numbers(), KEYS.len()),
+        chosen in prop::collection::vec(any::<bool>(), KEYS.len()),
+    ) {
+        let mut changes = json!({"model_type": family, "num_local_experts": 4, "num_experts_per_tok": 2,
+            "moe_intermediate_size": 8});
+        for ((key, value), _) in KEYS.iter().zip(values).zip(chosen).filter(|(_, chosen)| *chosen) {
+            changes[*key] = value;
+        }
+        if let Ok(facts) = facts(&config(&changes), None) {
+            let missing = inventory::Inventory::take(&facts, inventory::Source::HuggingFace, &[], &[]);
+            prop_assert!(missing.is_err());
+        }
+    }
+}
+
+const KEYS: [&str; 14] = [
+    "num_hidden_layers",
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "vocab_size",
+    "max_position_embeddings",
+    "rms_norm_eps",
+    "rope_theta",
+    "head_dim",
+    "num_local_experts",
+    "num_experts_per_tok",
+    "sliding_window",
+    "partial_rotary_factor",
+];

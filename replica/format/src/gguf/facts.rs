@@ -49,7 +49,7 @@ pub fn facts(header: &Header<'_>) -> Result<ModelFacts, Error> {
     let vocabulary = header.vocabulary()?;
     let heads = keys.count("attention.head_count")?;
     let hidden_size = keys.count("embedding_length")?;
-    let layers = keys.count("block_count")?;
+    let layers = ModelFacts::check_depth(keys.count("block_count")?)?;
     let head_dim = keys.u32("attention.key_length")?.unwrap_or(hidden_size / heads);
     let rope = rope(&keys, architecture, head_dim)?;
     let stored = |name: &str| header.tensors.iter().find(|tensor| tensor.name == name);

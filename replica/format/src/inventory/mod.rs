@@ -206,11 +206,17 @@ pub fn weigh(facts: &mut ModelFacts, tensors: &[TensorFacts]) {
 
 /// Fills in the same sums for a model whose every weight is stored as `kind`, without its headers.
 pub fn weigh_by_shapes(facts: &mut ModelFacts, kind: TensorKind) {
-    let numbers = |slots: Vec<Slot>| -> u64 {
-        slots.iter().filter(|slot| slot.required).map(|slot| slot.rows * slot.cols).sum()
+    // No config stops anyone from describing more than there is.
+    const MOST: u64 = 1 << 56;
+    let numbers = |slots: Vec<Slot>| -> u128 {
+        slots
+            .iter()
+            .filter(|slot| slot.required)
+            .map(|slot| u128::from(slot.rows) * u128::from(slot.cols))
+            .sum()
     };
-    let layers = u64::from(facts.layers) * numbers(slot::of_layer(facts, 0));
-    facts.parameters = layers + numbers(slot::outside_layers(facts));
+    let layers = u128::from(facts.layers) * numbers(slot::of_layer(facts, 0));
+    facts.parameters = u64::try_from(layers + numbers(slot::outside_layers(facts))).unwrap_or(MOST).min(MOST);
     facts.weight_bytes = kind.bytes(facts.parameters);
     facts.weight_kind = kind;
 }
