@@ -15,7 +15,7 @@ use crate::api::served::Served;
 use crate::api::template::Template;
 use crate::api::tokenizer::Tokenizer;
 use crate::config::{BLOCK_TOKENS, Config, Device, Dtype, Fake, LoadFormat, ModelSource};
-use crate::engine::{self, Source, Started};
+use crate::engine::{self, Place, Source, Started};
 use crate::model::{Precision, fake};
 use crate::parallel::RankFailure;
 use crate::weights::{Checkpoint, GenerationDefaults};
@@ -52,9 +52,11 @@ struct Texts {
 ///
 /// One line for the operator.
 pub fn load(config: &Config) -> Result<Loaded, String> {
-    if config.device == Device::Cuda {
-        return Err("device (--device) is \"cuda\"; this build computes on the CPU only".to_owned());
-    }
+    let place = match config.device {
+        Device::Auto => Place::best(),
+        Device::Cpu => Place::Cpu,
+        Device::Cuda => Place::cuda().map_err(|reason| format!("device (--device) is \"cuda\": {reason}"))?,
+    };
     let (source, texts) = match &config.model {
         ModelSource::Fake(model) => {
             std::thread::sleep(model.load);
@@ -72,7 +74,7 @@ pub fn load(config: &Config) -> Result<Loaded, String> {
     };
     check_context(config, &texts.facts)?;
     let progress = Progress::new(texts.facts.weight_bytes);
-    let options = engine_options(config, source);
+    let options = engine_options(config, source, place);
     let precision = options.precision;
     let started =
         engine::start(options, move |bytes| progress.note(bytes)).map_err(|error| error.to_string())?;
@@ -140,8 +142,9 @@ fn template(config: &Config, own: Option<&str>, bos: &str, eos: &str) -> Result<
     source.map(|source| Template::new(&source, bos, eos).map_err(|error| error.to_string())).transpose()
 }
 
-fn engine_options(config: &Config, source: Source) -> engine::Options {
+fn engine_options(config: &Config, source: Source, place: Place) -> engine::Options {
     engine::Options {
+        place,
         source,
         precision: precision(config),
         kv_kind: None,

@@ -16,6 +16,6 @@ mod steps;
 
 pub use changes::Cached;
 pub use handle::{Handle, Refusal};
-pub use plan::{Options, Source};
+pub use plan::{Options, Place, Source};
 pub use start::{StartError, Started, start};
 pub use stats::{STEP_ROWS_BOUNDS, Snapshot};

@@ -32,9 +32,48 @@ pub enum Source {
     Checkpoint(Arc<Checkpoint>),
 }
 
+/// Where ranks compute.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// On threads of this machine's processor, divided among the ranks.
+    Cpu,
+    /// On CUDA devices, one a rank, from the first visible one on.
+    #[cfg(feature = "cuda")]
+    Cuda,
+}
+
+impl Place {
+    /// CUDA where the build and the machine have it, else the processor.
+    pub fn best() -> Self {
+        Self::cuda().unwrap_or(Self::Cpu)
+    }
+
+    /// CUDA.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none.
+    #[cfg(feature = "cuda")]
+    pub fn cuda() -> Result<Self, String> {
+        Device::cuda(0).map(|_| Self::Cuda).map_err(|error| error.to_string())
+    }
+
+    /// CUDA.
+    ///
+    /// # Errors
+    ///
+    /// This build has none.
+    #[cfg(not(feature = "cuda"))]
+    pub fn cuda() -> Result<Self, String> {
+        Err("this build computes on the CPU only".to_owned())
+    }
+}
+
 /// How to run it.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Where.
+    pub place: Place,
     /// The model.
     pub source: Source,
     /// What its weights become in memory.
@@ -112,6 +151,16 @@ impl Plan {
         (self.options.threads / self.options.ranks as usize).max(1)
     }
 
+    #[cfg_attr(not(feature = "cuda"), expect(clippy::unnecessary_wraps, reason = "a CUDA device may fail"))]
+    #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "ranks on the CPU are all alike"))]
+    fn device(&self, rank: usize) -> Result<Device, String> {
+        match self.options.place {
+            Place::Cpu => Ok(Device::cpu(self.rank_threads())),
+            #[cfg(feature = "cuda")]
+            Place::Cuda => Device::cuda(rank).map_err(|error| error.to_string()),
+        }
+    }
+
     /// Builds the model on every rank; each reports what it holds.
     ///
     /// # Errors
@@ -125,7 +174,7 @@ impl Plan {
         let done = AtomicU64::new(0);
         let ranks = self.options.ranks as usize;
         Group::start(ranks, TIMES, move |mut seat| {
-            let device = Device::cpu(self.rank_threads());
+            let device = self.device(seat.rank())?;
             self_test(&device, &mut *seat).map_err(|fault| fault.to_string())?;
             let progress = |bytes: u64| progress(done.fetch_add(bytes, Relaxed) + bytes);
             let (run, report) = self.rank(&device, seat, &progress)?;

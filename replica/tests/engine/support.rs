@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use replica::engine::command::{Event, Mask};
-use replica::engine::{Handle, Options, Refusal, Snapshot, Source, Started, clock, start};
+use replica::engine::{Handle, Options, Place, Refusal, Snapshot, Source, Started, clock, start};
 use replica::kernel::KvKind;
 use replica::model::{Precision, fake};
 use replica_core::sampler::{Sampled, Sampling};
@@ -20,6 +20,7 @@ pub const DEADLINE: Duration = Duration::from_mins(2);
 /// An engine of the fake model with room for everything.
 pub fn options() -> Options {
     Options {
+        place: Place::Cpu,
         source: Source::Fake(fake::Delay::default()),
         precision: Precision::F32,
         kv_kind: Some(KvKind::F32),
