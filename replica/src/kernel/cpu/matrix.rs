@@ -12,8 +12,8 @@ use super::slots::{RowsMut, Slots};
 use super::{Cpu, Rows, product_dense, product_quant};
 use crate::kernel::{Error, Part, Result};
 
-/// Parts of a product a thread should get on average, so that threads end together.
-const PARTS_A_THREAD: usize = 6;
+/// Dense panels that one product takes.
+const TOGETHER: usize = 2;
 /// Multiplications below which a product is not worth waking others for.
 const ALONE: usize = 32 * 1024;
 
@@ -38,6 +38,11 @@ struct Stack {
 impl Stack {
     fn panels(&self) -> usize {
         self.rows.div_ceil(LANES)
+    }
+
+    /// Panels, or pairs of them, that are multiplied at a time.
+    fn units(&self) -> usize {
+        if self.layout.quantised() { self.panels() } else { self.panels().div_ceil(TOGETHER) }
     }
 
     fn panel(&self, index: usize) -> &[u8] {
@@ -84,8 +89,25 @@ impl Matrix {
         self.stacks.iter().map(|stack| stack.data.len()).sum()
     }
 
-    fn panels(&self) -> usize {
-        self.stacks.iter().map(Stack::panels).sum()
+    /// The first units of a range that belong to one stack and one group of rows: stack, group, units of the
+    /// stack. Units count through the stacks, in each through all groups.
+    fn take_piece(
+        &self,
+        range: &mut Range<usize>,
+        row_groups: usize,
+    ) -> Option<(&Stack, usize, Range<usize>)> {
+        let mut before = 0;
+        let of_stack = |stack: &&Stack| {
+            let here = before..before + row_groups * stack.units();
+            before = here.end;
+            here.contains(&range.start)
+        };
+        let stack = self.stacks.iter().find(of_stack).filter(|_| range.start < range.end)?;
+        let (units, start) = (stack.units(), range.start - (before - row_groups * stack.units()));
+        let (group, first) = (start / units, start % units);
+        let last = units.min(first + range.len());
+        range.start += last - first;
+        Some((stack, group, first..last))
     }
 
     /// Writes the values of one row.
@@ -130,31 +152,19 @@ impl Cpu {
         })
     }
 
-    /// All products as one job, in parts of some panels by some rows.
+    /// All products as one job. A unit of it is some panels by up to [`ROWS_MAX`] rows.
     fn products(&self, x: &Rows, integers: &[Activations], w: &Matrix, y: &mut Rows) -> Result<()> {
-        let y = RowsMut::of_rows(y);
+        let (y, isa) = (RowsMut::of_rows(y), self.shared.isa);
         let row_groups = x.count().div_ceil(ROWS_MAX);
-        let wanted = (self.shared.pool.threads() * PARTS_A_THREAD).div_ceil(row_groups);
-        let panels_a_part = w.panels().div_ceil(wanted).next_multiple_of(2);
+        let units = row_groups * w.stacks.iter().map(Stack::units).sum::<usize>();
         let alone = x.count() * w.cols * w.rows < ALONE;
-        let panel_groups = |stack: &Stack| stack.panels().div_ceil(panels_a_part);
-        let parts: usize = w.stacks.iter().map(|stack| row_groups * panel_groups(stack)).sum();
-        self.shared.pool.each(parts, if alone { parts } else { 1 }, |range| {
-            for mut part in range {
-                let mut stacks = w.stacks.iter();
-                let mut stack = stacks.next().expect("a matrix has parts");
-                while part >= row_groups * panel_groups(stack) {
-                    part -= row_groups * panel_groups(stack);
-                    stack = stacks.next().expect("parts are counted over all stacks");
-                }
-                let (row_group, panel_group) = (part / panel_groups(stack), part % panel_groups(stack));
-                let rows = row_group * ROWS_MAX..((row_group + 1) * ROWS_MAX).min(x.count());
-                let panels = panel_group * panels_a_part;
-                let panels = panels..(panels + panels_a_part).min(stack.panels());
+        self.shared.pool.each(units, if alone { units } else { 1 }, move |mut range| {
+            while let Some((stack, group, units)) = w.take_piece(&mut range, row_groups) {
+                let rows = group * ROWS_MAX..((group + 1) * ROWS_MAX).min(x.count());
                 if stack.layout.quantised() {
-                    quantised(self.shared.isa, stack, panels, integers, rows, &y);
+                    quantised(isa, stack, units, integers, rows, &y);
                 } else {
-                    dense(self.shared.isa, stack, panels, x, rows, &y);
+                    dense(isa, stack, units, x, rows, &y);
                 }
             }
         })
@@ -169,27 +179,29 @@ fn quantised(
     rows: Range<usize>,
     y: &RowsMut<'_>,
 ) {
-    let stride = x.len() / (stack.layout.cols / BLOCK);
     let mut sums = [[0.0; LANES]; ROWS_MAX];
-    for panel in panels {
-        let sums = &mut sums[..rows.len()];
-        let x = &x[rows.start..];
-        product_quant::Product { layout: stack.layout, panel: stack.panel(panel), x, stride, sums }.run(isa);
+    let sums = &mut sums[..rows.len()];
+    let stride = x.len() / (stack.layout.cols / BLOCK);
+    let (layout, x) = (stack.layout, &x[rows.start..]);
+    for index in panels {
+        let panel = stack.panel(index);
+        product_quant::Product { layout, panel, x, stride, sums: &mut *sums }.run(isa);
         for (row, sums) in rows.clone().zip(sums.iter()) {
-            write_lanes(stack, panel, sums, row, y);
+            write_lanes(stack, index, sums, row, y);
         }
     }
 }
 
-fn dense(isa: Isa, stack: &Stack, panels: Range<usize>, x: &Rows, rows: Range<usize>, y: &RowsMut<'_>) {
-    let mut sums = [[0.0; LANES]; 2 * ROWS_MAX];
+fn dense(isa: Isa, stack: &Stack, units: Range<usize>, x: &Rows, rows: Range<usize>, y: &RowsMut<'_>) {
+    let mut sums = [[0.0; LANES]; TOGETHER * ROWS_MAX];
     let stride = stack.layout.stride();
     let x = &x.all()[rows.start * x.width()..rows.end * x.width()];
-    for first in panels.clone().step_by(2) {
-        let together = (panels.end - first).min(2);
+    for unit in units {
+        let first = unit * TOGETHER;
+        let together = (stack.panels() - first).min(TOGETHER);
         let sums = &mut sums[..together * rows.len()];
-        let bytes = &stack.data[first * stride..][..together * stride];
-        product_dense::Product { layout: stack.layout, panels: bytes, x, sums }.run(isa);
+        let panels = &stack.data[first * stride..][..together * stride];
+        product_dense::Product { layout: stack.layout, panels, x, sums: &mut *sums }.run(isa);
         for (panel, sums) in sums.chunks_exact(rows.len()).enumerate() {
             for (row, sums) in rows.clone().zip(sums) {
                 write_lanes(stack, first + panel, sums, row, y);

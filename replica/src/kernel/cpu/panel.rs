@@ -250,7 +250,7 @@ fn pack_plane<const WIDTH: usize>(quants: &[u8], lowest: usize, lane: usize, to:
         let mut word = 0;
         for (slot, pair) in quants.as_chunks::<2>().0.iter().enumerate() {
             let both = u32::from(pair[0]) | u32::from(pair[1]) << 16;
-            word |= (both >> lowest & ((1 << WIDTH) - 1) * 0x0001_0001) << (slot * WIDTH);
+            word |= ((both >> lowest) & (((1 << WIDTH) - 1) * 0x0001_0001)) << (slot * WIDTH);
         }
         vector[4 * lane..][..4].copy_from_slice(&word.to_le_bytes());
     }

@@ -4,27 +4,28 @@
 //! threads that came: one that the system has put aside misses the job instead of holding it up.
 #![expect(unsafe_code, reason = "threads borrow the caller's job for as long as it waits for them")]
 
+mod shares;
+
 use std::any::Any;
+use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::{fmt, hint, ptr, thread};
+use std::{fmt, hint, mem, thread};
 
+use self::shares::Shares;
 use crate::kernel::{Error, Result};
 
 /// Turns a thread spins before it sleeps: some tens of microseconds, longer than the gap between two jobs
 /// of a step and far shorter than a step.
 const SPINS: u32 = 4000;
+/// In the notice, beside the job's number: whether threads may still come.
+const OPEN: u64 = 1;
 
-/// State word: the number of the job in the upper half, then whether it is open, then who is inside.
-const OPEN: u64 = 1 << 31;
-const INSIDE: u64 = OPEN - 1;
-const NUMBER_SHIFT: u32 = 32;
-
-/// What every thread runs.
-type Job<'a> = &'a (dyn Fn() + Sync + 'a);
+/// What every thread runs, told which thread it is and the number of the job.
+type Job<'a> = dyn Fn(usize, u64) + Sync + 'a;
 
 /// The threads. One caller at a time; others wait their turn.
 pub struct Pool {
@@ -33,31 +34,50 @@ pub struct Pool {
     turn: Mutex<()>,
 }
 
+/// What threads share. Cache lines go from core to core slowly, so each holds what one side writes.
 struct Shared {
-    state: AtomicU64,
-    /// Where the caller keeps the job; valid while somebody is inside or the job is open.
-    job: AtomicPtr<Job<'static>>,
+    notice: Notice,
+    seats: Box<[Seat]>,
+    shares: Shares,
     sleeping: AtomicUsize,
     gate: Mutex<bool>,
     wake: Condvar,
     panic: Mutex<Option<String>>,
 }
 
+/// The current job. Only the caller writes it, and `job` only while nobody is inside.
+#[repr(align(128))]
+struct Notice {
+    /// Twice the job's number, and [`OPEN`].
+    state: AtomicU64,
+    job: UnsafeCell<Option<&'static Job<'static>>>,
+}
+
+/// Which job a worker is inside, 0 for none. Only that worker writes it.
+#[derive(Default)]
+#[repr(align(128))]
+struct Seat(AtomicU64);
+
+// SAFETY: all but `job` is shared by itself. `job` is written while nobody is inside, and read only inside.
+unsafe impl Sync for Shared {}
+
 impl Pool {
     /// A pool that runs jobs on `threads` threads, the caller counted.
     pub fn new(threads: usize) -> Self {
+        let others = threads.max(1) - 1;
         let shared = Arc::new(Shared {
-            state: AtomicU64::new(0),
-            job: AtomicPtr::new(ptr::null_mut()),
+            notice: Notice { state: AtomicU64::new(0), job: UnsafeCell::new(None) },
+            seats: (0..others).map(|_| Seat::default()).collect(),
+            shares: Shares::new(others + 1),
             sleeping: AtomicUsize::new(0),
             gate: Mutex::new(false),
             wake: Condvar::new(),
             panic: Mutex::new(None),
         });
-        let workers = (1..threads.max(1)).filter_map(|index| {
+        let workers = (0..others).filter_map(|seat| {
             let shared = Arc::clone(&shared);
             // A thread that cannot be had is done without: the others take its work.
-            thread::Builder::new().name(format!("kernel-{index}")).spawn(move || shared.work()).ok()
+            thread::Builder::new().name(format!("kernel-{}", seat + 1)).spawn(move || shared.work(seat)).ok()
         });
         Self { workers: workers.collect(), shared, turn: Mutex::new(()) }
     }
@@ -67,93 +87,98 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Calls `job` for parts that together are `0..count`, about `grain` long each, on all threads. Which
+    /// Calls `job` for parts that together are `0..count`, at least `grain` long each, on all threads. Which
     /// thread takes which part is left to chance: a job may not depend on it.
     ///
     /// # Errors
     ///
     /// The job panicked on some thread; the pool goes on.
     pub fn each(&self, count: usize, grain: usize, job: impl Fn(Range<usize>) + Sync) -> Result<()> {
-        let next = AtomicUsize::new(0);
-        let take_parts = || {
-            loop {
-                let start = next.fetch_add(grain, Ordering::Relaxed);
-                if start >= count {
-                    return;
-                }
-                job(start..(start + grain).min(count));
-            }
-        };
         if count <= grain || self.workers.is_empty() {
-            return run_here(&take_parts);
+            return caught(|| job(0..count));
         }
-        self.run(&take_parts)
+        let shares = &self.shared.shares;
+        self.run(&move |thread, number| {
+            while let Some(part) = shares.take(thread, number, count, grain) {
+                job(part);
+            }
+        })
     }
 
-    fn run(&self, job: Job<'_>) -> Result<()> {
+    fn run(&self, job: &Job<'_>) -> Result<()> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut place = job;
-        // The lifetime is erased: `close` below returns only when no thread holds the job any more.
-        self.shared.open(ptr::from_mut(&mut place).cast());
-        let here = run_here(job);
-        self.shared.close();
+        // SAFETY: the lifetime is only erased: `close` returns when no thread has the job any more, and the
+        // job is caught when it panics, so `close` is always reached.
+        let job: &'static Job<'static> = unsafe { mem::transmute(job) };
+        let number = self.shared.open(job);
+        let here = caught(|| job(0, number));
+        self.shared.close(number);
         let there = self.shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
         here.and(there.map_or(Ok(()), |what| Err(Error::Worker(what))))
     }
 }
 
 impl Shared {
-    fn open(&self, job: *mut Job<'static>) {
-        self.job.store(job, Ordering::Relaxed);
-        let number = (self.state.load(Ordering::Relaxed) >> NUMBER_SHIFT) + 1;
-        self.state.store(number << NUMBER_SHIFT | OPEN, Ordering::SeqCst);
+    fn open(&self, job: &'static Job<'static>) -> u64 {
+        let number = self.notice.state.load(Ordering::Relaxed) / 2 + 1;
+        // SAFETY: the last job is closed, so nobody is inside to read it.
+        unsafe {
+            *self.notice.job.get() = Some(job);
+        }
+        self.notice.state.store(number * 2 + OPEN, Ordering::SeqCst);
         if self.sleeping.load(Ordering::SeqCst) > 0 {
             drop(self.gate.lock().unwrap_or_else(PoisonError::into_inner));
             self.wake.notify_all();
         }
+        number
     }
 
     /// Lets nobody in any more and waits for those inside.
-    fn close(&self) {
-        let mut state = self.state.fetch_and(!OPEN, Ordering::AcqRel);
-        let mut spins = 0;
-        while state & INSIDE != 0 {
-            spins += 1;
-            if spins < SPINS {
-                hint::spin_loop();
-            } else {
-                thread::yield_now();
+    fn close(&self, number: u64) {
+        self.notice.state.store(number * 2, Ordering::SeqCst);
+        for seat in &self.seats {
+            let mut spins = 0;
+            while seat.0.load(Ordering::SeqCst) == number {
+                spins += 1;
+                if spins < SPINS {
+                    hint::spin_loop();
+                } else {
+                    thread::yield_now();
+                }
             }
-            state = self.state.load(Ordering::Acquire);
         }
     }
 
-    fn work(&self) {
+    fn work(&self, seat: usize) {
         let mut done = 0;
         while let Some(number) = self.next(done) {
             done = number;
-            if !self.enter(number) {
-                continue;
+            if let Some(job) = self.enter(seat, number) {
+                if let Err(Error::Worker(what)) = caught(|| job(seat + 1, number)) {
+                    *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
+                }
+                self.seats[seat].0.store(0, Ordering::Release);
             }
-            // SAFETY: this thread is counted inside, so the caller is still in `run`, where the job lives.
-            let job = unsafe { *self.job.load(Ordering::Relaxed) };
-            if let Err(Error::Worker(what)) = run_here(job) {
-                *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
-            }
-            self.state.fetch_sub(1, Ordering::Release);
         }
     }
 
-    /// Counts this thread inside job `number`, if that is still open.
-    fn enter(&self, number: u64) -> bool {
-        let inside = |state: u64| (state >> NUMBER_SHIFT == number && state & OPEN != 0).then(|| state + 1);
-        self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, inside).is_ok()
+    /// Takes the seat for job `number`, if that is still open.
+    fn enter(&self, seat: usize, number: u64) -> Option<&'static Job<'static>> {
+        // First the seat, then a look at the notice, while the caller first closes, then looks at seats: in
+        // their one order, either this thread sees it closed or the caller sees it inside.
+        self.seats[seat].0.store(number, Ordering::SeqCst);
+        if self.notice.state.load(Ordering::SeqCst) != number * 2 + OPEN {
+            self.seats[seat].0.store(0, Ordering::Release);
+            return None;
+        }
+        // SAFETY: this thread is inside, so the caller does not write it until the seat is left.
+        unsafe { *self.notice.job.get() }
     }
 
     /// Waits for a job after number `done`; `None` when the pool ends.
     fn next(&self, done: u64) -> Option<u64> {
         let newer = || {
-            let number = self.state.load(Ordering::SeqCst) >> NUMBER_SHIFT;
+            let number = self.notice.state.load(Ordering::SeqCst) / 2;
             (number != done).then_some(number)
         };
         for _ in 0..SPINS {
@@ -195,7 +220,7 @@ impl fmt::Debug for Pool {
     }
 }
 
-fn run_here(job: Job<'_>) -> Result<()> {
+fn caught(job: impl FnOnce()) -> Result<()> {
     catch_unwind(AssertUnwindSafe(job)).map_err(|panic| Error::Worker(message(panic.as_ref())))
 }
 
