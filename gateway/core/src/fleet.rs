@@ -147,7 +147,7 @@ impl Fleet {
 
     /// What to assume about a replica that has not shown it.
     pub fn prior(&self) -> Prior {
-        Prior::of(&self.rates)
+        Prior::of(&self.rates, &self.uncached_tokens)
     }
 
     /// Tokens that a prompt of so many bytes has for a model, as far as answers have shown.
@@ -196,7 +196,7 @@ impl Fleet {
             first_token: None,
             model: decision.model,
             prompt_bytes: decision.prompt_bytes,
-            probe: replica.breaker.begin(now),
+            pass: replica.breaker.begin(now),
             usual_ttft_s,
             ahead: is_explained.then_some((outlook.queued_tokens, outlook.slowdown())),
         })
@@ -230,7 +230,7 @@ impl Fleet {
                 _ => None,
             };
             let before = replica.breaker.fault();
-            replica.breaker.record(outcome, ticket.probe, now);
+            replica.breaker.record(outcome, ticket.pass, now);
             note_circuit(replica, before, &mut changes);
         }
         self.forget_empty(&mut changes);
@@ -295,7 +295,10 @@ impl Fleet {
             });
         let replica = &mut self.replicas[index];
         replica.sources |= 1 << source as u8;
-        replica.expected = models;
+        // A source that does not know which models it has takes back nothing that another one demands.
+        if !models.is_empty() {
+            replica.expected = models;
+        }
         replica.running_max = running_max.or(replica.running_max);
         if replica.is_leaving {
             replica.is_leaving = false;

@@ -142,8 +142,19 @@ pub struct Breaker {
     recent: Recent,
 }
 
+/// What a request was let through as; it comes back with the outcome.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pass {
+    /// It is the recovery probe.
+    is_probe: bool,
+    /// When.
+    at: Instant,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Opening {
+    /// The last failure.
+    since: Instant,
     until: Instant,
     cooldown: Duration,
     fault: Fault,
@@ -192,25 +203,25 @@ impl Breaker {
         self.recent.faded(now, self.rules.half_life).rate()
     }
 
-    /// A request starts; true when it is the recovery probe, which must end by [`Self::record`] with the same.
-    pub fn begin(&mut self, now: Instant) -> bool {
+    /// A request starts, and ends by [`Self::record`] with this.
+    pub fn begin(&mut self, now: Instant) -> Pass {
         let probing = self.circuit(now) == Circuit::Probing { busy: false };
         if let Some(opening) = self.open.as_mut().filter(|_| probing) {
             opening.probing = true;
         }
-        probing
+        Pass { is_probe: probing, at: now }
     }
 
-    /// A request ended; `probe` is what [`Self::begin`] said of it.
-    pub fn record(&mut self, outcome: Outcome, probe: bool, now: Instant) {
+    /// A request ended; `pass` is what [`Self::begin`] said of it.
+    pub fn record(&mut self, outcome: Outcome, pass: Pass, now: Instant) {
         match outcome {
-            Outcome::Answered(_) => self.succeed(probe, now),
-            Outcome::Neutral => self.release(probe),
+            Outcome::Answered(_) => self.succeed(pass, now),
+            Outcome::Neutral => self.release(pass),
             Outcome::Refused { retry_after } => {
-                self.release(probe);
+                self.release(pass);
                 self.rest(retry_after, now);
             }
-            Outcome::Failed { fault, retry_after } => self.fail(fault, retry_after, probe, now),
+            Outcome::Failed { fault, retry_after } => self.fail(fault, retry_after, pass, now),
         }
     }
 
@@ -244,23 +255,23 @@ impl Breaker {
         self.open_for(fault, cooldown, now);
     }
 
-    fn succeed(&mut self, probe: bool, now: Instant) {
+    fn succeed(&mut self, pass: Pass, now: Instant) {
         self.recent.add(0.0, now, self.rules.half_life);
         self.failures_in_a_row = 0;
         self.lives();
-        // An answer that began before the circuit opened says nothing about what came after.
-        if probe {
+        // An answer that began before the last failure says nothing about what came after.
+        if self.open.is_some_and(|opening| opening.since <= pass.at) {
             self.close();
         }
     }
 
-    fn fail(&mut self, fault: Fault, retry_after: Option<Duration>, probe: bool, now: Instant) {
+    fn fail(&mut self, fault: Fault, retry_after: Option<Duration>, pass: Pass, now: Instant) {
         self.recent.add(1.0, now, self.rules.half_life);
         self.failures_in_a_row = self.failures_in_a_row.saturating_add(1);
         self.rest(retry_after, now);
         if let Some(opening) = self.open {
             // A failed recovery doubles the time out; a straggler only keeps it out as long from here (U143).
-            let factor = if probe { 2 } else { 1 };
+            let factor = if pass.is_probe { 2 } else { 1 };
             self.open_for(fault, opening.cooldown * factor, now);
         } else if self.is_failing(now) {
             self.open_for(fault, self.rules.cooldown, now);
@@ -277,7 +288,7 @@ impl Breaker {
         let cooldown = cooldown.min(self.rules.cooldown_max);
         let known = self.open.map_or(Instant::ZERO, |opening| opening.until);
         let until = (now + cooldown).max(known).max(self.rest_until.unwrap_or_default());
-        self.open = Some(Opening { until, cooldown, fault, probing: false });
+        self.open = Some(Opening { since: now, until, cooldown, fault, probing: false });
     }
 
     fn rest(&mut self, retry_after: Option<Duration>, now: Instant) {
@@ -286,8 +297,8 @@ impl Breaker {
         self.rest_until = Some(self.rest_until.map_or(until, |known| known.max(until)));
     }
 
-    fn release(&mut self, probe: bool) {
-        if let Some(opening) = self.open.as_mut().filter(|_| probe) {
+    fn release(&mut self, pass: Pass) {
+        if let Some(opening) = self.open.as_mut().filter(|_| pass.is_probe) {
             opening.probing = false;
         }
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use shared::id::ReplicaId;
 use shared::time::Instant;
 
+use crate::health::Pass;
 use crate::replica::ModelKey;
 
 /// Ends remembered between two reports; older ones are simply forgotten, which over-counts until the next one.
@@ -17,6 +18,9 @@ const ENDS_MAX: usize = 1024;
 
 /// How long a sample is worth more than own counts alone.
 pub const FRESH: Duration = Duration::from_secs(5);
+
+/// Size of a KV pool of which only the share in use is known, in tokens.
+const KV_TOKENS_ASSUMED: u64 = 65_536;
 
 /// One request's weight on a replica.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -40,8 +44,8 @@ pub struct Ticket {
     /// What it asked for, to learn how many bytes a token of that model takes.
     pub(crate) model: ModelKey,
     pub(crate) prompt_bytes: u32,
-    /// It is a recovery probe of the circuit.
-    pub(crate) probe: bool,
+    /// What the circuit let it through as.
+    pub(crate) pass: Pass,
     /// Prompt tokens ahead of it and the slowdown by decoding, for learning; `None` when it had to wait for more.
     pub(crate) ahead: Option<(f64, f64)>,
     /// Seconds to the first token that the fleet's rates explain, once it has any.
@@ -227,24 +231,34 @@ impl Load {
         own.max(reported + self.since.begun)
     }
 
-    /// Prompt tokens still to be computed there, when it computes `rate` of them a second.
-    pub fn queued_tokens(&self, rate: f64, now: Instant) -> f64 {
+    /// Prompt tokens still to be computed there, when it computes `rate` of them a second. Where it says only how
+    /// many requests wait, each is taken to have `prompt_tokens`.
+    pub fn queued_tokens(&self, rate: f64, prompt_tokens: f64, now: Instant) -> f64 {
         let own = self.prompt_tokens as f64;
         let Some((sample, age)) = self.fresh(now) else { return own };
-        let Some(waiting) = sample.waiting_tokens else { return own };
-        let left = (waiting as f64 - rate * age.as_secs_f64()).max(0.0);
-        left + self.since.begun_prompt_tokens as f64
+        let since = self.since.begun_prompt_tokens as f64;
+        let left = |tokens: f64| (tokens - rate * age.as_secs_f64()).max(0.0);
+        match (sample.waiting_tokens, sample.waiting) {
+            (Some(tokens), _) => left(tokens as f64) + since,
+            (None, Some(waiting)) => own.max(left(f64::from(waiting) * prompt_tokens) + since),
+            (None, None) => own,
+        }
     }
 
-    /// Tokens of the KV pool in use and its size, where both are known.
+    /// Tokens of the KV pool in use and its size; `None` where nothing is known of either.
     pub fn kv_tokens(&self, now: Instant) -> Option<(f64, f64)> {
-        let pool = self.sample().kv_tokens_max.filter(|&tokens| tokens > 0)? as f64;
+        let size = self.sample().kv_tokens_max.filter(|&tokens| tokens > 0);
+        let usage = self.fresh(now).and_then(|(sample, _)| sample.kv_usage);
         let own = self.kv_tokens as f64;
-        let Some(usage) = self.fresh(now).and_then(|(sample, _)| sample.kv_usage) else {
-            return Some((own, pool));
-        };
-        let used = usage * pool - self.since.ended_kv_tokens as f64;
-        Some((used.max(0.0) + self.since.begun_kv_tokens as f64, pool))
+        match (size, usage) {
+            (None, None) => None,
+            (Some(size), None) => Some((own, size as f64)),
+            (size, Some(usage)) => {
+                let pool = size.unwrap_or(KV_TOKENS_ASSUMED) as f64;
+                let used = usage * pool - self.since.ended_kv_tokens as f64;
+                Some((used.max(0.0) + self.since.begun_kv_tokens as f64, pool))
+            }
+        }
     }
 
     /// Panics unless the sums are those of the live requests.

@@ -245,7 +245,7 @@ impl Replica {
             _ => 0.0,
         };
         Outlook {
-            queued_tokens: self.load.queued_tokens(rate, now),
+            queued_tokens: self.load.queued_tokens(rate, prior.prompt_tokens, now),
             prefill_tokens_per_s: rate,
             overhead_s: self.rates.overhead_s.read(prior.overhead_s, DELAY_HALF_LIFE, now),
             answer_s: self.rates.answer_s.read(prior.answer_s, RATE_HALF_LIFE, now),
@@ -269,12 +269,15 @@ pub struct Prior {
     pub overhead_s: f64,
     /// Seconds a whole answer takes.
     pub answer_s: f64,
+    /// Prompt tokens of a request that its replica must compute.
+    pub prompt_tokens: f64,
 }
 
 impl Prior {
-    /// From what the whole fleet showed.
-    pub fn of(rates: &Rates) -> Self {
+    /// From what the whole fleet showed, and the prompt tokens a request had to have computed.
+    pub fn of(rates: &Rates, prompt_tokens: &Belief) -> Self {
         Self {
+            prompt_tokens: prompt_tokens.value().unwrap_or(500.0),
             prefill_tokens_per_s: rates.prefill_tokens_per_s.value().unwrap_or(2000.0),
             overhead_s: rates.overhead_s.value().unwrap_or(0.02),
             answer_s: rates.answer_s.value().unwrap_or(5.0),

@@ -153,6 +153,18 @@ fn a_stranger_on_the_address_gets_nothing() {
 }
 
 #[test]
+fn a_source_that_demands_nothing_takes_back_no_demand() {
+    let mut fleet = Fleet::new(Rules::default());
+    let models = vec!["m".to_owned()];
+    let event =
+        Event::Joined { endpoint: "a:1".to_owned(), source: Source::Config, models, running_max: None };
+    fleet.apply(event, at(0));
+    fleet.apply(joined("a:1", Source::Redis), at(1));
+    fleet.apply(reported("x", "other", Readiness::Ready, at(2)), at(2));
+    assert!(!fleet.is_ready());
+}
+
+#[test]
 fn a_stalled_replica_is_out_until_it_says_otherwise() {
     let mut fleet = fleet();
     let changes = fleet.apply(reported("i", "m", Readiness::Stalled, at(21)), at(21));

@@ -19,8 +19,8 @@ fn breaker() -> Breaker {
 fn send(breaker: &mut Breaker, outcome: Outcome, now: Instant) -> bool {
     let admits = breaker.admits(now);
     if admits {
-        let probe = breaker.begin(now);
-        breaker.record(outcome, probe, now);
+        let pass = breaker.begin(now);
+        breaker.record(outcome, pass, now);
     }
     admits
 }
@@ -78,11 +78,12 @@ fn only_one_probe_is_out_at_a_time() {
     let mut breaker = breaker();
     breaker.trip(Fault::ServerError, at(0));
     assert_eq!(breaker.circuit(at(10)), Circuit::Probing { busy: false });
-    assert!(breaker.begin(at(10)));
+    let left = breaker.begin(at(10));
     assert!(!breaker.admits(at(10)));
-    breaker.record(Outcome::Neutral, true, at(11));
+    breaker.record(Outcome::Neutral, left, at(11));
     assert!(breaker.admits(at(11)), "the client left: the next one is the probe");
     let probe = breaker.begin(at(11));
+    assert!(!breaker.admits(at(11)));
     breaker.record(GOOD, probe, at(12));
     assert_eq!(breaker.circuit(at(12)), Circuit::Closed);
 }
@@ -153,6 +154,16 @@ fn an_answer_that_began_before_it_opened_does_not_close_it() {
     breaker.trip(Fault::Stalled, at(1));
     breaker.record(GOOD, early, at(2));
     assert!(!breaker.admits(at(2)));
+}
+
+/// With every circuit open the last one is tried all the same; a good answer then is as good as a probe's.
+#[test]
+fn a_good_answer_in_spite_of_an_open_circuit_closes_it() {
+    let mut breaker = breaker();
+    breaker.trip(Fault::ServerError, at(0));
+    let pass = breaker.begin(at(1));
+    breaker.record(GOOD, pass, at(2));
+    assert_eq!(breaker.circuit(at(2)), Circuit::Closed);
 }
 
 proptest! {

@@ -25,7 +25,7 @@ fn unknown_is_not_zero() {
     load.begin(0, SHARE, at(0));
     load.report(Sample::default(), at(10));
     assert_eq!(load.occupancy(at(20)), 1);
-    assert!((load.queued_tokens(1000.0, at(20)) - 100.0).abs() < 1e-9);
+    assert!((load.queued_tokens(1000.0, 500.0, at(20)) - 100.0).abs() < 1e-9);
     assert_eq!(load.kv_tokens(at(20)), None);
 }
 
@@ -46,8 +46,8 @@ fn a_report_adds_what_others_sent_and_we_add_what_came_since() {
 fn reported_work_melts_at_the_prefill_rate() {
     let mut load = Load::default();
     load.report(sample(1, 1000, 0.0), at(0));
-    assert!((load.queued_tokens(1000.0, at(400)) - 600.0).abs() < 1e-6);
-    assert!(load.queued_tokens(1000.0, at(1500)).abs() < 1e-6);
+    assert!((load.queued_tokens(1000.0, 500.0, at(400)) - 600.0).abs() < 1e-6);
+    assert!(load.queued_tokens(1000.0, 500.0, at(1500)).abs() < 1e-6);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_stale_report_is_not_busy() {
     load.report(sample(50, 100_000, 0.9), at(0));
     let later = at(0) + FRESH + Duration::from_millis(1);
     assert_eq!(load.occupancy(later), 0);
-    assert!(load.queued_tokens(1.0, later).abs() < 1e-9);
+    assert!(load.queued_tokens(1.0, 500.0, later).abs() < 1e-9);
 }
 
 #[test]
@@ -74,6 +74,24 @@ fn an_older_report_is_ignored() {
     load.report(sample(1, 0, 0.0), at(10));
     load.report(sample(9, 0, 0.0), at(5));
     assert_eq!(load.occupancy(at(10)), 1);
+}
+
+#[test]
+fn where_only_a_number_waits_each_is_taken_for_a_usual_one() {
+    let mut load = Load::default();
+    let counted = Sample { waiting: Some(3), waiting_tokens: None, ..sample(1, 0, 0.0) };
+    load.report(counted, at(0));
+    assert!((load.queued_tokens(1000.0, 500.0, at(0)) - 1500.0).abs() < 1e-6);
+}
+
+#[test]
+fn a_share_of_a_pool_of_unknown_size_still_counts() {
+    let mut load = Load::default();
+    load.report(Sample { kv_tokens_max: None, ..sample(1, 0, 0.5) }, at(0));
+    let (used, pool) = load.kv_tokens(at(0)).unwrap();
+    assert!((used / pool - 0.5).abs() < 1e-9);
+    load.report(Sample { kv_usage: None, ..sample(1, 0, 0.0) }, at(1));
+    assert_eq!(load.kv_tokens(at(1)), Some((0.0, 1000.0)));
 }
 
 proptest! {
