@@ -54,8 +54,10 @@ impl Split {
         head..head + 1
     }
 
-    /// This rank's part of a width, cut at multiples of `unit` so that no block of a quantised row is torn.
+    /// This rank's part of a width, cut at multiples of `unit` so that no block of a quantised row is torn,
+    /// where there are enough for all ranks.
     pub fn width(self, width: usize, unit: usize) -> Range<usize> {
+        let unit = if width / unit < self.ranks { 1 } else { unit };
         let units = width.div_ceil(unit);
         let at = |rank: usize| (units * rank / self.ranks * unit).min(width);
         at(self.rank)..at(self.rank + 1)
@@ -91,12 +93,18 @@ mod tests {
 
     #[test]
     fn every_width_is_cut_whole_and_without_overlap() {
-        for (width, unit, ranks) in [(1536, 32, 3), (1536, 256, 4), (100, 32, 3), (32, 32, 2)] {
+        for (width, unit, ranks) in [(1536, 32, 3), (1536, 256, 4), (100, 32, 3)] {
             let parts: Vec<_> = (0..ranks).map(|rank| Split { rank, ranks }.width(width, unit)).collect();
             assert_eq!((parts[0].start, parts[ranks - 1].end), (0, width));
             assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start));
             assert!(parts.iter().all(|part| part.start.is_multiple_of(unit)));
         }
+    }
+
+    #[test]
+    fn no_rank_goes_without_where_blocks_are_few() {
+        assert_eq!(Split { rank: 1, ranks: 2 }.width(256, 256), 128..256);
+        assert_eq!(Split { rank: 3, ranks: 4 }.width(96, 32), 72..96);
     }
 
     // U140
