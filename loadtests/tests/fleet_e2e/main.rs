@@ -8,5 +8,6 @@ mod client;
 mod config;
 mod death;
 mod fleet;
+mod stack;
 mod streams;
 mod up;
