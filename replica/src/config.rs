@@ -1,20 +1,25 @@
 //! What the program may rely on. The only place that defaults and checks options; nothing reads the
 //! environment later.
 
+mod model;
 mod raw;
+mod registration;
 mod source;
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use model::{Fake, ModelSource};
 pub use raw::RawConfig;
+pub use registration::Registration;
 pub use source::load;
 
 /// Tokens a KV block: the one size that CPU and GPU kernels share.
 pub const BLOCK_TOKENS: u32 = 32;
 
 /// Checked options.
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
     /// Where the model is.
@@ -37,6 +42,8 @@ pub struct Config {
     pub context_tokens_max: Option<u32>,
     /// Most sequences in the running set.
     pub running_max: u32,
+    /// Whether requests' priorities count; else first come, first served.
+    pub by_priority: bool,
     /// Most tokens a step.
     pub step_tokens_max: u32,
     /// Share of a GPU's memory.
@@ -45,10 +52,16 @@ pub struct Config {
     pub kv_bytes: Option<u64>,
     /// Whether prompts look for cached blocks.
     pub prefix_caching: bool,
+    /// How tool calls are written.
+    pub tool_call_parser: ToolCallParser,
+    /// Whether thoughts are split off; by the template where absent.
+    pub split_thoughts: Option<bool>,
     /// A template that replaces the model's.
     pub chat_template: Option<PathBuf>,
     /// Keys that open the API; empty for an open one.
     pub api_keys: Secrets,
+    /// The fleet to join.
+    pub registration: Option<Registration>,
     /// Seed of requests that bring none.
     pub seed: Option<u64>,
     /// Where to compute.
@@ -65,56 +78,6 @@ pub struct Config {
     pub log_level: String,
     /// Whether log lines are JSON.
     pub log_json: bool,
-}
-
-/// Where a model comes from.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ModelSource {
-    /// Deterministic, no weights.
-    Fake(Fake),
-    /// A GGUF file or a Hugging Face directory.
-    Path(PathBuf),
-}
-
-/// How slow the model without weights is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fake {
-    /// Every step.
-    pub step: Duration,
-    /// And for each of its rows.
-    pub row: Duration,
-    /// Loading.
-    pub load: Duration,
-    /// Longest sequence, in tokens.
-    pub context_tokens: u32,
-}
-
-impl Fake {
-    /// Reads `fake`, or `fake:` and any of `step=`, `row=`, `load=`, each in milliseconds, with commas between.
-    fn read(text: &str) -> Option<Result<Self, OptionError>> {
-        let delays = text.strip_prefix("fake").filter(|rest| rest.is_empty() || rest.starts_with(':'))?;
-        let zero = Duration::ZERO;
-        let mut model = Self { step: zero, row: zero, load: zero, context_tokens: 8192 };
-        for delay in delays.trim_start_matches(':').split(',').filter(|delay| !delay.is_empty()) {
-            let (name, value) = delay.split_once('=').unwrap_or((delay, ""));
-            let place = match name {
-                "step" => &mut model.step,
-                "row" => &mut model.row,
-                "load" => &mut model.load,
-                _ => return Some(Err(Self::malformed(text))),
-            };
-            match value.parse::<f64>() {
-                Ok(ms) if (0.0..=600_000.0).contains(&ms) => *place = Duration::from_secs_f64(ms / 1e3),
-                _ => return Some(Err(Self::malformed(text))),
-            }
-        }
-        Some(Ok(model))
-    }
-
-    fn malformed(text: &str) -> OptionError {
-        let what = format!("is {text:?}; it must be fake:step=MS,row=MS,load=MS, or any part of that");
-        OptionError { key: "model", what }
-    }
 }
 
 /// Arithmetic of float weights as kept in memory.
@@ -139,6 +102,19 @@ pub enum LoadFormat {
     Safetensors,
     /// llama.cpp's.
     Gguf,
+}
+
+/// How a model writes tool calls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ToolCallParser {
+    /// As its template does.
+    Auto,
+    /// `<tool_call>{…}</tool_call>`
+    Hermes,
+    /// `[TOOL_CALLS][{…}]`
+    Mistral,
+    /// Bare objects: Llama 3 and others.
+    Json,
 }
 
 /// Where to compute.
@@ -217,7 +193,7 @@ impl TryFrom<RawConfig> for Config {
                 Some(model) => ModelSource::Fake(model?),
                 None => ModelSource::Path(model.into()),
             },
-            host: raw.host.map_or(Ok("127.0.0.1".to_owned()), |host| required("host", Some(host)))?,
+            host: raw.host.clone().map_or(Ok("127.0.0.1".to_owned()), |host| required("host", Some(host)))?,
             port: raw.port.unwrap_or(8001),
             served_names: texts("served_model_name", raw.served_model_name)?,
             tensor_parallel_size: whole("tensor_parallel_size", raw.tensor_parallel_size, 1, 1, 64)?,
@@ -226,12 +202,26 @@ impl TryFrom<RawConfig> for Config {
             load_format: word("load_format", raw.load_format, LoadFormat::Auto, LOAD_FORMATS)?,
             context_tokens_max: optional("max_model_len", raw.max_model_len, 2, 1 << 24)?,
             running_max: whole("max_num_seqs", raw.max_num_seqs, 64, 1, 65_536)?,
+            by_priority: word("scheduling_policy", raw.scheduling_policy, false, POLICIES)?,
             step_tokens_max: whole("max_num_batched_tokens", raw.max_num_batched_tokens, 2048, 32, 1 << 20)?,
             gpu_memory_share: real("gpu_memory_utilization", raw.gpu_memory_utilization, 0.9, 0.01, 1.0)?,
             kv_bytes: optional("kv_cache_memory_bytes", raw.kv_cache_memory_bytes, 1 << 10, 1 << 44)?,
             prefix_caching: !raw.no_enable_prefix_caching.unwrap_or(false),
+            tool_call_parser: word(
+                "tool_call_parser",
+                raw.tool_call_parser,
+                ToolCallParser::Auto,
+                CALL_PARSERS,
+            )?,
+            split_thoughts: word("reasoning_parser", raw.reasoning_parser, None, THOUGHT_PARSERS)?,
             chat_template: raw.chat_template,
             api_keys: Secrets(texts("api_key", raw.api_key)?),
+            registration: Registration::read(
+                raw.register,
+                raw.register_key,
+                raw.advertise,
+                raw.host.as_deref(),
+            )?,
             seed: raw.seed,
             device: word("device", raw.device, Device::Auto, DEVICES)?,
             threads: optional("threads", raw.threads, 1, 1024)?,
@@ -255,26 +245,30 @@ const DTYPES: &[(&str, Dtype)] = &[
 const LOAD_FORMATS: &[(&str, LoadFormat)] =
     &[("auto", LoadFormat::Auto), ("safetensors", LoadFormat::Safetensors), ("gguf", LoadFormat::Gguf)];
 const DEVICES: &[(&str, Device)] = &[("auto", Device::Auto), ("cpu", Device::Cpu), ("cuda", Device::Cuda)];
+const CALL_PARSERS: &[(&str, ToolCallParser)] = &[
+    ("auto", ToolCallParser::Auto),
+    ("hermes", ToolCallParser::Hermes),
+    ("qwen", ToolCallParser::Hermes),
+    ("mistral", ToolCallParser::Mistral),
+    ("llama3_json", ToolCallParser::Json),
+    ("json", ToolCallParser::Json),
+];
+/// All of these families write `<think>`.
+const THOUGHT_PARSERS: &[(&str, Option<bool>)] = &[
+    ("auto", None),
+    ("none", Some(false)),
+    ("think", Some(true)),
+    ("qwen3", Some(true)),
+    ("deepseek_r1", Some(true)),
+];
+const POLICIES: &[(&str, bool)] = &[("fcfs", false), ("priority", true)];
 const LOG_LEVELS: &[(&str, &str)] =
     &[("error", "error"), ("warn", "warn"), ("info", "info"), ("debug", "debug"), ("trace", "trace")];
 
 /// Options that vLLM has and this build doesn't do yet: said at once, never ignored.
 fn refuse_unfinished(raw: &RawConfig) -> Result<(), OptionError> {
-    let not_yet = |key, value: String, only: &str| {
-        Err(OptionError { key, what: format!("is {value}; this build only does {only}") })
-    };
     whole("pipeline_parallel_size", raw.pipeline_parallel_size, 1, 1, 1)?;
     whole("block_size", raw.block_size, BLOCK_TOKENS, BLOCK_TOKENS, BLOCK_TOKENS)?;
-    for (key, value) in [
-        ("tool_call_parser", &raw.tool_call_parser),
-        ("reasoning_parser", &raw.reasoning_parser),
-        ("register", &raw.register),
-        ("advertise", &raw.advertise),
-    ] {
-        if let Some(value) = value {
-            return not_yet(key, format!("{value:?}"), "without it");
-        }
-    }
     Ok(())
 }
 

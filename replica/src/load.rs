@@ -9,13 +9,16 @@ use std::time::Duration;
 
 use replica_core::scheduler::Policy;
 use replica_format::facts::ModelFacts;
+use tokio::sync::mpsc::Receiver;
 
 use crate::api::app::model_names;
+use crate::api::dialect::Dialect;
 use crate::api::served::Served;
+use crate::api::structure::Grammars;
 use crate::api::template::Template;
 use crate::api::tokenizer::Tokenizer;
 use crate::config::{BLOCK_TOKENS, Config, Device, Dtype, Fake, LoadFormat, ModelSource};
-use crate::engine::{self, Place, Source, Started};
+use crate::engine::{self, Cached, Place, Source, Started};
 use crate::model::{Precision, fake};
 use crate::parallel::RankFailure;
 use crate::weights::{Checkpoint, GenerationDefaults};
@@ -33,6 +36,8 @@ const KV_BYTES_LEAST: u64 = 256 << 20;
 pub struct Loaded {
     /// To answer with.
     pub served: Served,
+    /// What its cache stores and evicts.
+    pub cached: Receiver<Cached>,
     /// Ends when drained, or with the rank that failed.
     pub engine: JoinHandle<Result<(), RankFailure>>,
 }
@@ -41,6 +46,7 @@ pub struct Loaded {
 struct Texts {
     tokenizer: Tokenizer,
     template: Option<Template>,
+    dialect: Dialect,
     facts: ModelFacts,
     revision: String,
     generation: GenerationDefaults,
@@ -90,8 +96,10 @@ fn served(config: &Config, texts: Texts, started: Started, precision: Precision)
         dtype: dtype_name(precision, &texts.facts),
         tokenizer: texts.tokenizer,
         template: texts.template,
+        dialect: texts.dialect,
+        grammars: Grammars::default(),
         engine: started.handle,
-        context_tokens_max: limits.context_tokens_max,
+        context_tokens_max: config.context_tokens_max.unwrap_or(texts.facts.context_tokens),
         pool_tokens: limits.blocks.saturating_mul(limits.block_tokens),
         generation: texts.generation,
         seed: config.seed,
@@ -108,15 +116,17 @@ fn served(config: &Config, texts: Texts, started: Started, precision: Precision)
         context_tokens = served.context_tokens_max,
         "model loaded"
     );
-    Loaded { served, engine: started.thread }
+    Loaded { served, cached: started.cached, engine: started.thread }
 }
 
 fn fake_texts(config: &Config, model: Fake) -> Result<Texts, String> {
     let json = fake::tokenizer_json();
     let tokenizer = Tokenizer::from_json(json.as_bytes(), &serde_json::Value::Null);
+    let (template, dialect) = template(config, Some(fake::CHAT_TEMPLATE), "", fake::SPECIALS[0])?;
     Ok(Texts {
         tokenizer: tokenizer.map_err(|error| error.to_string())?,
-        template: template(config, Some(fake::CHAT_TEMPLATE), "", fake::SPECIALS[0])?,
+        template,
+        dialect,
         facts: fake::facts(config.context_tokens_max.unwrap_or(model.context_tokens)),
         revision: "fake".to_owned(),
         generation: GenerationDefaults::default(),
@@ -125,21 +135,31 @@ fn fake_texts(config: &Config, model: Fake) -> Result<Texts, String> {
 
 fn texts(config: &Config, checkpoint: &Checkpoint) -> Result<Texts, String> {
     let Checkpoint { chat_template, bos_text, eos_text, .. } = checkpoint;
+    let (template, dialect) = template(config, chat_template.as_deref(), bos_text, eos_text)?;
     Ok(Texts {
         tokenizer: Tokenizer::from_checkpoint(checkpoint).map_err(|error| error.to_string())?,
-        template: template(config, chat_template.as_deref(), bos_text, eos_text)?,
+        template,
+        dialect,
         facts: checkpoint.facts.clone(),
         revision: checkpoint.revision.clone(),
         generation: checkpoint.generation,
     })
 }
 
-fn template(config: &Config, own: Option<&str>, bos: &str, eos: &str) -> Result<Option<Template>, String> {
+fn template(
+    config: &Config,
+    own: Option<&str>,
+    bos: &str,
+    eos: &str,
+) -> Result<(Option<Template>, Dialect), String> {
     let given = config.chat_template.as_ref().map(|path| {
         std::fs::read_to_string(path).map_err(|error| format!("{}: cannot be read: {error}", path.display()))
     });
-    let source = given.transpose()?.or_else(|| own.map(ToOwned::to_owned));
-    source.map(|source| Template::new(&source, bos, eos).map_err(|error| error.to_string())).transpose()
+    let Some(source) = given.transpose()?.or_else(|| own.map(ToOwned::to_owned)) else {
+        return Ok((None, Dialect::default()));
+    };
+    let template = Template::new(&source, bos, eos).map_err(|error| error.to_string())?;
+    Ok((Some(template), Dialect::of(&source, config.tool_call_parser, config.split_thoughts)))
 }
 
 fn engine_options(config: &Config, source: Source, place: Place) -> engine::Options {
@@ -157,7 +177,7 @@ fn engine_options(config: &Config, source: Source, place: Place) -> engine::Opti
         waiting_max: config.queue_max,
         step_tokens_max: config.step_tokens_max,
         step_target: Some(STEP_TARGET),
-        policy: Policy::Fcfs,
+        policy: if config.by_priority { Policy::Priority } else { Policy::Fcfs },
         prefix_caching: config.prefix_caching,
     }
 }

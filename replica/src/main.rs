@@ -29,10 +29,13 @@ struct Options {
 #[derive(Subcommand)]
 enum Command {
     /// Exit with 0 while a replica lives, draining too
+    #[command(allow_negative_numbers = true)]
     Health(Options),
     /// Exit with 0 while a replica takes work
+    #[command(allow_negative_numbers = true)]
     Ready(Options),
     /// Say what is wrong with the options, and exit
+    #[command(allow_negative_numbers = true)]
     Check(Options),
 }
 

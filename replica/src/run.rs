@@ -10,6 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::api::app::App;
+use crate::api::register::Registrar;
 use crate::api::server::listen;
 use crate::config::Config;
 use crate::load::{Loaded, load};
@@ -58,11 +59,11 @@ async fn live(config: Config) -> Result<ExitCode, String> {
     let signal = |kind| signal(kind).map_err(|error| format!("signals cannot be caught: {error}"));
     let mut signals =
         Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
-    announce(&listener)?;
+    let port = announce(&listener)?;
     let app = Arc::new(App::new(config));
     let (end, ending) = watch::channel(false);
     let server = tokio::spawn(listen(listener, app.clone(), ending));
-    let code = serve(&app, &mut signals).await?;
+    let code = serve(&app, port, &mut signals).await?;
     // Connections close after the answer they are giving; idle ones close now.
     end.send_replace(true);
     drop(tokio::time::timeout(GOODBYE, server).await);
@@ -70,12 +71,12 @@ async fn live(config: Config) -> Result<ExitCode, String> {
 }
 
 /// Tells whoever started us where we are: with port 0 only we know.
-fn announce(listener: &TcpListener) -> Result<(), String> {
+fn announce(listener: &TcpListener) -> Result<u16, String> {
     let address = listener.local_addr().map_err(|error| format!("no address to listen on: {error}"))?;
     let mut out = std::io::stdout().lock();
     // A closed standard output is no reason not to serve.
     drop(writeln!(out, "listening on {address}").and_then(|()| out.flush()));
-    Ok(())
+    Ok(address.port())
 }
 
 struct Signals {
@@ -83,16 +84,28 @@ struct Signals {
     interrupt: Signal,
 }
 
+/// How to join a fleet, where one is to be joined.
+fn registrar(config: &Config, port: u16) -> Option<Registrar> {
+    let registration = config.registration.clone()?;
+    let url = registration.url.unwrap_or_else(|| format!("http://{}:{port}", config.host));
+    Some(Registrar { gateway: registration.gateway, key: registration.key, url })
+}
+
 /// Loads, then serves until told to end.
-async fn serve(app: &Arc<App>, signals: &mut Signals) -> Result<ExitCode, String> {
+async fn serve(app: &Arc<App>, port: u16, signals: &mut Signals) -> Result<ExitCode, String> {
     let config = app.config.clone();
     let loading = tokio::task::spawn_blocking(move || load(&config));
-    let Loaded { served, engine } = tokio::select! {
+    let Loaded { served, cached, engine } = tokio::select! {
         loaded = loading => loaded.map_err(|_| "loading the model panicked".to_owned())??,
         _ = signals.terminate.recv() => return Ok(ExitCode::SUCCESS),
         _ = signals.interrupt.recv() => return Ok(ExitCode::from(INTERRUPTED)),
     };
+    let held = app.held.clone();
+    tokio::spawn(async move { held.follow(cached).await });
     app.open(Arc::new(served));
+    if let Some(registrar) = registrar(&app.config, port) {
+        tokio::spawn(registrar.keep());
+    }
     tracing::info!(instance = app.instance, "ready");
     let ended = async {
         while !engine.is_finished() {

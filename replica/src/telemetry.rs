@@ -3,6 +3,8 @@
 pub mod metrics;
 pub mod page;
 
+use std::io::IsTerminal;
+
 use crate::config::Config;
 
 /// Sends our own log lines to standard error; of other crates only warnings, since their finer levels may quote
@@ -12,7 +14,10 @@ pub fn init_logs(config: &Config) {
     let others = if level == "error" { "error" } else { "warn" };
     let filter =
         tracing_subscriber::EnvFilter::new(format!("{others},replica={level},flotilla_replica={level}"));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
     let outcome = if config.log_json { lines.json().try_init() } else { lines.with_target(false).try_init() };
     if let Err(error) = outcome {
         eprintln!("logs are already set up: {error}");

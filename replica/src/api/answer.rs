@@ -12,6 +12,7 @@ use replica_core::sequence::{Finish, Timing};
 use shared::id::SequenceId;
 use tokio::sync::mpsc;
 
+use super::content::{Content, Piece};
 use super::served::Served;
 use super::stop::StopStrings;
 use super::tokenizer::Decoder;
@@ -26,6 +27,8 @@ pub enum Reason {
     Stop,
     /// As many tokens as it may have.
     Length,
+    /// Tools are called.
+    ToolCalls,
 }
 
 impl Reason {
@@ -34,6 +37,7 @@ impl Reason {
         match self {
             Self::Stop => "stop",
             Self::Length => "length",
+            Self::ToolCalls => "tool_calls",
         }
     }
 }
@@ -42,7 +46,7 @@ impl Reason {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Delta {
     /// More of the answer.
-    pub text: String,
+    pub piece: Piece,
     /// The tokens since the last delta. A token may be told before all of its text is.
     pub tokens: Vec<Sampled>,
     /// Set on the last one.
@@ -51,7 +55,7 @@ pub struct Delta {
 
 impl Delta {
     fn is_empty(&self) -> bool {
-        self.text.is_empty() && self.finish.is_none()
+        self.piece.is_empty() && self.finish.is_none()
     }
 }
 
@@ -64,13 +68,14 @@ pub struct Answer {
     events: mpsc::Receiver<Event>,
     decoder: Decoder,
     stops: StopStrings,
+    content: Content,
     pending: Delta,
     arrival: Instant,
     first_token: Option<Instant>,
     last_token: Option<Instant>,
     timing: Option<Timing>,
     prompt_tokens: u32,
-    answer_tokens: u32,
+    tokens: u32,
     /// Whether its prompt counts in totals: only the first choice of a prompt's does.
     counts_prompt: bool,
     is_over: bool,
@@ -91,6 +96,12 @@ pub struct Start {
     pub counts_prompt: bool,
     /// The prompt, where it is shown before the answer.
     pub echo: Option<Echo>,
+    /// Texts that end it.
+    pub stops: StopStrings,
+    /// How it is read.
+    pub content: Content,
+    /// Whether control tokens are left out of the text.
+    pub skip_special: bool,
 }
 
 /// A prompt to show before its answer.
@@ -104,35 +115,42 @@ pub struct Echo {
 
 impl Answer {
     /// An answer of which nothing has come yet.
-    pub fn new(
-        start: Start,
-        stops: StopStrings,
-        skip_special: bool,
-        served: Arc<Served>,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    pub fn new(start: Start, served: Arc<Served>, metrics: Arc<Metrics>) -> Self {
         let mut pending = Delta::default();
         if let Some(echo) = start.echo {
-            pending.text = echo.text;
+            pending.piece.text = echo.text;
             pending.tokens.push(Sampled { token: echo.first_token, logprob: None, top: Vec::new() });
         }
         Self {
             id: start.id,
-            decoder: served.tokenizer.decoder(skip_special),
+            decoder: served.tokenizer.decoder(start.skip_special),
             served,
             metrics,
             events: start.events,
-            stops,
+            stops: start.stops,
+            content: start.content,
             pending,
             arrival: start.arrival,
             first_token: None,
             last_token: None,
             timing: None,
             prompt_tokens: start.prompt_tokens,
-            answer_tokens: 0,
+            tokens: 0,
             counts_prompt: start.counts_prompt,
             is_over: false,
         }
+    }
+
+    /// Takes tokens that another replica gave: what they show has been shown.
+    pub fn resume(&mut self, tokens: &[u32]) {
+        if tokens.is_empty() {
+            return;
+        }
+        for &token in tokens {
+            self.show(token);
+        }
+        self.tokens = tokens.len() as u32;
+        self.pending = Delta::default();
     }
 
     /// The next delta; `None` after the last.
@@ -166,7 +184,7 @@ impl Answer {
 
     /// Tokens generated so far, the one that ended the answer too.
     pub fn answer_tokens(&self) -> u32 {
-        self.answer_tokens
+        self.tokens
     }
 
     /// When it ran, once its first token has come.
@@ -202,13 +220,21 @@ impl Answer {
 
     fn token(&mut self, sampled: Sampled) {
         self.count_token();
-        let text = self.decoder.push(&self.served.tokenizer, sampled.token);
+        let is_stopped = self.show(sampled.token);
         self.pending.tokens.push(sampled);
-        if self.stops.push(&text, &mut self.pending.text) {
+        if is_stopped || self.content.is_over() {
             self.served.engine.abort(self.id);
-            self.pending.finish = Some(Reason::Stop);
-            self.end(Reason::Stop.word());
+            self.close(Reason::Stop);
         }
+    }
+
+    /// Shows what a token completes. True when a stop string has come.
+    fn show(&mut self, token: u32) -> bool {
+        let text = self.decoder.push(&self.served.tokenizer, token);
+        let mut shown = String::new();
+        let is_stopped = self.stops.push(&text, &mut shown);
+        self.content.push(&shown, &mut self.pending.piece);
+        is_stopped
     }
 
     fn count_token(&mut self) {
@@ -217,15 +243,23 @@ impl Answer {
             Some(last) => self.metrics.count_gap(now - last),
             None => self.first_token = Some(now),
         }
-        self.answer_tokens += 1;
+        self.tokens += 1;
         self.metrics.generation_tokens.inc();
     }
 
     fn finish(&mut self, reason: Reason) {
         let rest = self.decoder.finish();
-        if !self.stops.push(&rest, &mut self.pending.text) {
-            self.stops.flush(&mut self.pending.text);
+        let mut shown = String::new();
+        if !self.stops.push(&rest, &mut shown) {
+            self.stops.flush(&mut shown);
         }
+        self.content.push(&shown, &mut self.pending.piece);
+        self.close(reason);
+    }
+
+    fn close(&mut self, reason: Reason) {
+        let is_calls = self.content.finish(&mut self.pending.piece);
+        let reason = if is_calls && reason == Reason::Stop { Reason::ToolCalls } else { reason };
         self.pending.finish = Some(reason);
         self.end(reason.word());
     }
@@ -242,7 +276,7 @@ impl Answer {
             e2e: self.arrival.elapsed(),
             decode: decode.unwrap_or_default(),
             prompt_tokens: self.prompt_tokens,
-            answer_tokens: self.answer_tokens,
+            answer_tokens: self.tokens,
         });
     }
 }

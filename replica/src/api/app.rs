@@ -8,6 +8,7 @@ use shared::id::SequenceId;
 use shared::wire::{ReplicaReport, ReplicaState};
 use tokio::sync::Semaphore;
 
+use super::pieces::Held;
 use super::route::Route;
 use super::served::Served;
 use crate::config::{BLOCK_TOKENS, Config, ModelSource};
@@ -16,11 +17,11 @@ use crate::error::Error;
 use crate::telemetry::metrics::Metrics;
 
 /// No step has ended for this long although there is work: not ready any more.
-const STALLED_AFTER: Duration = Duration::from_secs(30);
+const STALLED_AFTER: Duration = Duration::from_secs(10);
 /// Requests that are parsed and tokenised at once, off the async threads.
 const UNDERSTANDING_MAX: usize = 4;
 /// The longest and shortest wait that a refusal asks for.
-const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
 /// Shared by all connections.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub struct App {
     pub instance: String,
     /// Seconds since 1970 when it started.
     pub created: u64,
+    /// Pieces of text whose KV is here.
+    pub held: Arc<Held>,
     served: OnceLock<Arc<Served>>,
     draining: AtomicBool,
     sequences: AtomicU64,
@@ -42,10 +45,12 @@ pub struct App {
 impl App {
     /// A replica that is still loading.
     pub fn new(config: Config) -> Self {
+        let instance = uuid::Uuid::new_v4().simple().to_string();
         Self {
             metrics: Arc::new(Metrics::new(&model_names(&config)[0], &Route::ALL.map(Route::name))),
             config,
-            instance: uuid::Uuid::new_v4().simple().to_string(),
+            held: Arc::new(Held::new(&instance)),
+            instance,
             created: unix_time(),
             served: OnceLock::new(),
             draining: AtomicBool::new(false),
@@ -143,8 +148,8 @@ impl App {
             waiting_tokens: seen.waiting_tokens,
             prefill_tokens_per_s: seen.prefill_tokens_per_s,
             decode_tokens_per_s: seen.decode_tokens_per_s,
+            events_seq: self.held.seq(),
             ranks: served.map(|served| served.ranks.clone()).unwrap_or_default(),
-            ..ReplicaReport::default()
         }
     }
 }

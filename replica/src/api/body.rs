@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::error::Error;
 
 /// The longest a body may take to arrive.
-const ARRIVAL_MAX: Duration = Duration::from_secs(120);
+const ARRIVAL_MAX: Duration = Duration::from_mins(2);
 /// How long a refused body is still read, so that a client that sends first and reads later sees the refusal.
 const DISCARD_MAX: Duration = Duration::from_secs(5);
 
@@ -70,6 +70,16 @@ async fn discard<B: Body<Data = Bytes> + Unpin>(body: &mut B, bytes_max: usize) 
             return;
         }
     }
+}
+
+/// The bytes of the body's tools, as they were sent: a gateway hashes them so.
+pub fn tools(body: &[u8]) -> &[u8] {
+    #[derive(serde::Deserialize)]
+    struct Tools<'a> {
+        #[serde(borrow)]
+        tools: &'a serde_json::value::RawValue,
+    }
+    serde_json::from_slice::<Tools<'_>>(body).map_or(b"", |found| found.tools.get().as_bytes())
 }
 
 /// The body as JSON.

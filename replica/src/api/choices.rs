@@ -3,32 +3,21 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
+use replica_core::sequence::{Finish, Request};
 use tokio::sync::mpsc;
 
 use super::answer::{Answer, Delta, Start};
 use super::app::App;
 use super::plan::Plan;
+use super::record::{Origin, Record};
 use super::served::Served;
 use super::stop::StopStrings;
+use super::structure::Compiled;
 use super::usage::Usage;
 use crate::engine::Refusal;
 use crate::engine::command::Event;
 use crate::error::Error;
-
-/// What the log and the engine know a request by.
-#[derive(Clone, Debug)]
-pub struct Origin {
-    /// The client's id for it, or ours.
-    pub request_id: String,
-    /// When it came, for people.
-    pub arrival: Instant,
-    /// When it came, for the engine.
-    pub arrived: shared::time::Instant,
-    /// When it is worth nothing any more.
-    pub deadline: Option<shared::time::Instant>,
-}
 
 /// The choices; dropping them aborts what still runs.
 #[derive(Debug)]
@@ -40,19 +29,10 @@ pub struct Choices {
     record: Record,
 }
 
-/// Counts and logs the request once, when it ends.
-#[derive(Debug)]
-struct Record {
-    app: Arc<App>,
-    origin: Origin,
-    outcome: &'static str,
-}
-
 impl Choices {
     /// Hands all sequences to the engine, or none.
     pub fn start(plan: &Plan, origin: Origin, app: &Arc<App>, served: &Arc<Served>) -> Result<Self, Error> {
-        app.metrics.in_flight.inc();
-        let mut record = Record { app: app.clone(), origin, outcome: "refused" };
+        let mut record = Record::new(app, origin);
         let answers = (0..plan.choices()).map(|index| start_one(plan, index, &record, served));
         let answers = answers.collect::<Result<Vec<_>, _>>()?;
         record.outcome = "aborted";
@@ -109,15 +89,7 @@ impl Choices {
     fn note_end(&mut self, delta: &Delta) {
         self.running -= usize::from(delta.finish.is_some());
         if self.running == 0 {
-            self.record.outcome = "completed";
-            let usage = self.usage();
-            tracing::info!(
-                request_id = self.record.origin.request_id,
-                prompt_tokens = usage.prompt_tokens,
-                cached_tokens = usage.cached_tokens,
-                answer_tokens = usage.answer_tokens,
-                "answered"
-            );
+            self.record.complete(self.usage());
         }
     }
 }
@@ -129,24 +101,49 @@ fn start_one(plan: &Plan, index: usize, record: &Record, served: &Arc<Served>) -
     let prompt_tokens = (request.tokens.len() as u32).saturating_sub(request.answered);
     // Room for all it can ever carry, so that the engine never waits for a slow client.
     let (sender, events) = mpsc::channel::<Event>(request.answer_tokens_max as usize + 4);
-    served.engine.submit(request, sender).map_err(|refusal| match refusal {
-        Refusal::Full => Error::queue_full(record.app.queue_wait(served)),
-        Refusal::Draining => Error::unavailable("draining"),
-        Refusal::Ended => Error::unavailable("ending"),
-    })?;
-    let counts_prompt = index % plan.options.n as usize == 0;
+    if plan.is_complete(index) {
+        // Only its end is missing.
+        drop(sender.try_send(Event::Finished(Finish::Length)));
+    } else {
+        submit(plan, record, served, request, sender)?;
+    }
+    let counts_prompt = index.is_multiple_of(plan.options.n as usize);
     let echo = plan.echo().then(|| plan.echo_of(index, &served.tokenizer));
-    let start = Start { id, events, arrival, prompt_tokens, counts_prompt, echo };
-    let stops = StopStrings::new(plan.options.stop_strings.clone(), plan.options.include_stop);
-    Ok(Answer::new(start, stops, plan.options.skip_special, served.clone(), record.app.metrics.clone()))
+    let start = Start {
+        id,
+        events,
+        arrival,
+        prompt_tokens,
+        counts_prompt,
+        echo,
+        stops: StopStrings::new(plan.options.stop_strings.clone(), plan.options.include_stop),
+        content: plan.content.clone(),
+        skip_special: plan.options.skip_special,
+    };
+    let mut answer = Answer::new(start, served.clone(), record.app.metrics.clone());
+    answer.resume(plan.answered());
+    Ok(answer)
 }
 
-impl Drop for Record {
-    fn drop(&mut self) {
-        self.app.metrics.in_flight.dec();
-        self.app.metrics.count_request(self.outcome);
-        if self.outcome == "aborted" {
-            tracing::info!(request_id = self.origin.request_id, "client closed the request");
-        }
+fn submit(
+    plan: &Plan,
+    record: &Record,
+    served: &Served,
+    request: Request,
+    sender: mpsc::Sender<Event>,
+) -> Result<(), Error> {
+    let mask = plan.structure.as_ref().map(Compiled::mask);
+    served
+        .engine
+        .submit_masked(request, sender, mask)
+        .map_err(|refusal| refused(refusal, &record.app, served))
+}
+
+/// Why the engine takes a request not.
+pub fn refused(refusal: Refusal, app: &App, served: &Served) -> Error {
+    match refusal {
+        Refusal::Full => Error::queue_full(app.queue_wait(served)),
+        Refusal::Draining => Error::unavailable("draining"),
+        Refusal::Ended => Error::unavailable("ending"),
     }
 }

@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    fn check(value: Value, expected: Result<Option<u32>, &str>) {
+    fn check(value: &Value, expected: Result<Option<u32>, &str>) {
         let body = json!({"max_tokens": value});
         let read = Fields::of(&body).unwrap().count("max_tokens", 1..=100);
         assert_eq!(read.map_err(|error| error.body.error.message), expected.map_err(str::to_owned));
@@ -171,14 +171,14 @@ mod tests {
     // U020
     #[test]
     fn integers_are_whole_numbers_in_range() {
-        check(json!(5), Ok(Some(5)));
-        check(json!(5.0), Ok(Some(5)));
-        check(json!(null), Ok(None));
-        check(json!(-1), Err("max_tokens is -1; it must be from 1 to 100"));
-        check(json!(1_000_000_000), Err("max_tokens is 1000000000; it must be from 1 to 100"));
-        check(json!(1u64 << 63), Err("max_tokens is 9223372036854775808; it must be from 1 to 100"));
-        check(json!(1.5), Err("max_tokens must be an integer, not a fraction"));
-        check(json!("16"), Err("max_tokens must be an integer, not a string"));
+        check(&json!(5), Ok(Some(5)));
+        check(&json!(5.0), Ok(Some(5)));
+        check(&json!(null), Ok(None));
+        check(&json!(-1), Err("max_tokens is -1; it must be from 1 to 100"));
+        check(&json!(1_000_000_000), Err("max_tokens is 1000000000; it must be from 1 to 100"));
+        check(&json!(1u64 << 63), Err("max_tokens is 9223372036854775808; it must be from 1 to 100"));
+        check(&json!(1.5), Err("max_tokens must be an integer, not a fraction"));
+        check(&json!("16"), Err("max_tokens must be an integer, not a string"));
     }
 
     #[test]

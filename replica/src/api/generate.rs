@@ -6,17 +6,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{HeaderName, HeaderValue};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame};
 
 use super::answer::Delta;
 use super::app::App;
-use super::choices::{Choices, Origin};
+use super::choices::Choices;
 use super::plan::Plan;
-use super::respond::{Response, json_response};
+use super::record::Origin;
+use super::respond::{self, Response, json_response};
 use super::served::Served;
-use super::voice::Voice;
+use super::speech::Speech;
 use crate::error::Error;
 
 /// Events that are ready together go out together, up to about this many bytes.
@@ -30,34 +31,36 @@ pub async fn generate(
     app: &Arc<App>,
     served: &Arc<Served>,
 ) -> Result<Response, Error> {
-    let mut voice = Voice::new(&plan, served, tells_ids);
+    let mut speech = Speech::new(&plan, served, tells_ids);
+    app.held.expect(&plan.landed);
     let mut choices = Choices::start(&plan, origin, app, served)?;
     if plan.options.stream.is_none() {
-        return whole(plan.choices(), &mut voice, &mut choices).await;
+        return whole(plan.choices(), &mut speech, &mut choices).await;
     }
     // No head is sent before there is a token: until then an error has a status of its own.
     let first = choices.delta().await.ok_or_else(|| Error::failed("no choice was run"))??;
     let timing = choices.server_timing();
-    let events =
-        Events { choices, voice, begun: vec![false; plan.choices()], first: Some(first), is_over: false };
-    let mut response = Response::new(events.boxed_unsync());
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    let events = Events {
+        choices,
+        speech,
+        begun: vec![!plan.answered().is_empty(); plan.choices()],
+        first: Some(first),
+        is_over: false,
+    };
+    let mut response = respond::stream(events.boxed_unsync());
     add_timing(&mut response, timing);
     Ok(response)
 }
 
-async fn whole(count: usize, voice: &mut Voice, choices: &mut Choices) -> Result<Response, Error> {
+async fn whole(count: usize, speech: &mut Speech, choices: &mut Choices) -> Result<Response, Error> {
     let mut deltas = vec![Delta::default(); count];
     while let Some(delta) = choices.delta().await {
         let (index, delta) = delta?;
-        deltas[index].text.push_str(&delta.text);
+        deltas[index].piece.extend(delta.piece);
         deltas[index].tokens.extend(delta.tokens);
         deltas[index].finish = delta.finish;
     }
-    let mut response = json_response(http::StatusCode::OK, voice.whole(&deltas, choices.usage()));
+    let mut response = json_response(http::StatusCode::OK, speech.whole(deltas, choices.usage()));
     add_timing(&mut response, choices.server_timing());
     Ok(response)
 }
@@ -72,7 +75,7 @@ fn add_timing(response: &mut Response, timing: Option<String>) {
 /// The body of a stream.
 struct Events {
     choices: Choices,
-    voice: Voice,
+    speech: Speech,
     begun: Vec<bool>,
     first: Option<(usize, Delta)>,
     is_over: bool,
@@ -82,23 +85,21 @@ impl Events {
     fn write(&mut self, out: &mut Vec<u8>, index: usize, delta: &Delta) {
         let usage = self.choices.usage();
         if !std::mem::replace(&mut self.begun[index], true) {
-            self.voice.write_begin(out, index, usage);
+            self.speech.write_begin(out, index, usage);
         }
-        self.voice.write_delta(out, index, delta, usage);
+        self.speech.write_delta(out, index, delta, usage);
     }
 
     /// Ends the stream: the usage and `[DONE]`, or one event with the error and nothing after it.
     fn end(&mut self, out: &mut Vec<u8>, error: Option<&Error>) {
         self.is_over = true;
-        if let Some(error) = error {
-            tracing::warn!(error = %error, "stream ended by an error");
-            out.extend_from_slice(b"data: ");
-            out.extend_from_slice(&error.body.to_json());
-            out.extend_from_slice(b"\n\n");
-            return;
+        match error {
+            Some(error) => {
+                tracing::warn!(error = %error, "stream ended by an error");
+                self.speech.write_error(out, error);
+            }
+            None => self.speech.write_end(out, self.choices.usage()),
         }
-        self.voice.write_usage(out, self.choices.usage());
-        out.extend_from_slice(b"data: [DONE]\n\n");
     }
 }
 

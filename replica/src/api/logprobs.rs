@@ -24,17 +24,17 @@ pub fn write_chat(out: &mut Vec<u8>, tokens: &[Sampled], tokenizer: &Tokenizer) 
 fn write_token(out: &mut Vec<u8>, token: u32, logprob: f32, tokenizer: &Tokenizer) {
     let bytes = tokenizer.token_bytes(token);
     out.extend_from_slice(b"{\"token\":");
-    json::write(out, &String::from_utf8_lossy(&bytes));
+    json::write(out, &String::from_utf8_lossy(bytes));
     out.extend_from_slice(b",\"logprob\":");
     json::write_logprob(out, logprob);
     out.extend_from_slice(b",\"bytes\":");
-    json::write(out, &bytes);
+    json::write(out, bytes);
 }
 
 /// Appends completions' form: four columns. `offset` is where the first token's text begins, in characters; it is
 /// moved past the last one's. A token without a log-probability is the first of an echoed prompt.
 pub fn write_completion(out: &mut Vec<u8>, tokens: &[Sampled], tokenizer: &Tokenizer, offset: &mut usize) {
-    let text = |token: u32| String::from_utf8_lossy(&tokenizer.token_bytes(token)).into_owned();
+    let text = |token: u32| String::from_utf8_lossy(tokenizer.token_bytes(token)).into_owned();
     out.extend_from_slice(b"{\"tokens\":");
     json::write_list(out, tokens, |out, sampled| json::write(out, &text(sampled.token)));
     out.extend_from_slice(b",\"token_logprobs\":");

@@ -23,13 +23,13 @@ pub fn read(fields: &Fields<'_>) -> Result<Vec<Value>, Error> {
         return Err(fields.refuse("messages", "must hold at least one message"));
     }
     let path = fields.path("messages");
-    messages.iter().enumerate().map(|(at, message)| one(Fields::at(message, item(&path, at))?)).collect()
+    messages.iter().enumerate().map(|(at, message)| one(&Fields::at(message, item(&path, at))?)).collect()
 }
 
-fn one(message: Fields<'_>) -> Result<Value, Error> {
+fn one(message: &Fields<'_>) -> Result<Value, Error> {
     let role = message.word("role", ROLES)?.ok_or_else(|| message.missing("role"))?;
-    let calls = tool_calls(&message)?;
-    let content = content(&message)?;
+    let calls = tool_calls(message)?;
+    let content = content(message)?;
     if content.is_none() && role != "assistant" {
         return Err(message.missing("content"));
     }
@@ -119,11 +119,11 @@ mod tests {
 
     use super::*;
 
-    fn messages(value: Value) -> Result<Vec<Value>, Error> {
+    fn messages(value: &Value) -> Result<Vec<Value>, Error> {
         read(&Fields::of(&json!({"messages": value})).unwrap())
     }
 
-    fn check_fault(value: Value, param: &str) {
+    fn check_fault(value: &Value, param: &str) {
         assert_eq!(messages(value).unwrap_err().body.error.param.as_deref(), Some(param));
     }
 
@@ -132,7 +132,7 @@ mod tests {
     fn text_parts_are_joined() {
         for role in ["system", "user", "tool"] {
             let parts = json!([{"role": role, "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]);
-            assert_eq!(messages(parts).unwrap()[0]["content"], "ab");
+            assert_eq!(messages(&parts).unwrap()[0]["content"], "ab");
         }
     }
 
@@ -146,31 +146,31 @@ mod tests {
             json!({"role": "assistant", "content": "", "tool_calls": call}),
             json!({"role": "assistant", "tool_calls": call}),
         ];
-        let read = forms.map(|form| messages(json!([form])).unwrap());
+        let read = forms.map(|form| messages(&json!([form])).unwrap());
         assert!(read.iter().all(|form| form == &read[0]));
         assert_eq!(read[0][0]["tool_calls"][0]["function"]["arguments"], json!({"x": 1}));
     }
 
     #[test]
     fn faults_are_named_by_their_path() {
-        check_fault(json!([]), "messages");
-        check_fault(json!("hi"), "messages");
-        check_fault(json!([{"role": "user"}]), "messages[0].content");
-        check_fault(json!([{"role": "assistant"}]), "messages[0].content");
-        check_fault(json!([{"role": "king", "content": "x"}]), "messages[0].role");
-        check_fault(json!([{"content": "x"}]), "messages[0].role");
-        check_fault(json!([{"role": "user", "content": 5}]), "messages[0].content");
-        check_fault(json!([{"role": "user", "content": [{"text": "x"}]}]), "messages[0].content[0].type");
+        check_fault(&json!([]), "messages");
+        check_fault(&json!("hi"), "messages");
+        check_fault(&json!([{"role": "user"}]), "messages[0].content");
+        check_fault(&json!([{"role": "assistant"}]), "messages[0].content");
+        check_fault(&json!([{"role": "king", "content": "x"}]), "messages[0].role");
+        check_fault(&json!([{"content": "x"}]), "messages[0].role");
+        check_fault(&json!([{"role": "user", "content": 5}]), "messages[0].content");
+        check_fault(&json!([{"role": "user", "content": [{"text": "x"}]}]), "messages[0].content[0].type");
         let call =
             json!([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]);
-        check_fault(call, "messages[0].tool_calls[0].function.arguments");
+        check_fault(&call, "messages[0].tool_calls[0].function.arguments");
     }
 
     // U110
     #[test]
     fn other_media_are_refused_by_name() {
         let image = json!([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://127.0.0.1"}}]}]);
-        let error = messages(image).unwrap_err();
+        let error = messages(&image).unwrap_err();
         assert!(error.body.error.message.starts_with("image input is not supported"));
     }
 }

@@ -17,10 +17,10 @@ pub fn list(app: &App) -> Response {
 pub fn one(app: &App, encoded: &str) -> Result<Response, Error> {
     let names = model_names(&app.config);
     let name = percent_decode(encoded);
-    match names.contains(&name) {
-        true => Ok(respond::json(&entry(app, &name, &names[0]))),
-        false => Err(Error::unknown_model(&name, &names)),
+    if !names.contains(&name) {
+        return Err(Error::unknown_model(&name, &names));
     }
+    Ok(respond::json(&entry(app, &name, &names[0])))
 }
 
 fn entry(app: &App, name: &str, root: &str) -> Value {
@@ -41,16 +41,9 @@ fn percent_decode(text: &str) -> String {
     let mut at = 0;
     while at < bytes.len() {
         let hex = text.get(at + 1..at + 3).and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        match hex.filter(|_| bytes[at] == b'%') {
-            Some(byte) => {
-                decoded.push(byte);
-                at += 3;
-            }
-            None => {
-                decoded.push(bytes[at]);
-                at += 1;
-            }
-        }
+        let escaped = hex.filter(|_| bytes[at] == b'%');
+        decoded.push(escaped.unwrap_or(bytes[at]));
+        at += if escaped.is_some() { 3 } else { 1 };
     }
     String::from_utf8_lossy(&decoded).into_owned()
 }

@@ -3,6 +3,7 @@
 use replica_core::sampler::Sampling;
 use serde_json::Value;
 
+use super::continuation::Continuation;
 use super::fields::{Fields, integer, item, wrong};
 use super::served::Served;
 use crate::error::Error;
@@ -43,6 +44,8 @@ pub struct Options {
     pub cache_salt: String,
     /// Lower runs first.
     pub priority: i32,
+    /// The beginning of the answer, where another replica gave it.
+    pub continuation: Option<Continuation>,
 }
 
 /// How a stream tells of usage.
@@ -58,6 +61,11 @@ impl Options {
     /// Reads the common fields. `logprobs` differs between the two APIs: it comes from the caller.
     pub fn read(fields: &Fields<'_>, logprobs: Option<u32>, served: &Served) -> Result<Self, Error> {
         refuse_unfinished(fields)?;
+        let continuation = Continuation::read(fields, served.vocab_tokens)?;
+        let mut sampling = Sampling { logprobs, ..sampling(fields, served)? };
+        if let Some(begun) = &continuation {
+            sampling.seed = begun.seed;
+        }
         let ignore_eos = fields.boolean("ignore_eos")?.unwrap_or(false);
         let mut stop_tokens = if ignore_eos { Vec::new() } else { served.end_tokens.clone() };
         stop_tokens.extend(stop_token_ids(fields, served.vocab_tokens)?);
@@ -65,7 +73,7 @@ impl Options {
             model: served.requested_model(fields)?,
             stream: streaming(fields)?,
             n: choices(fields)?,
-            sampling: Sampling { logprobs, ..sampling(fields, served)? },
+            sampling,
             answer_tokens_max: answer_tokens_max(fields)?,
             answer_tokens_min: fields.count("min_tokens", 0..=i32::MAX as u32)?.unwrap_or(0),
             stop_tokens,
@@ -75,20 +83,13 @@ impl Options {
             cache_salt: fields.string("cache_salt")?.unwrap_or_default().to_owned(),
             priority: fields.integer("priority", i64::from(i32::MIN)..=i64::from(i32::MAX))?.unwrap_or(0)
                 as i32,
+            continuation,
         })
     }
 }
 
 /// Fields that would change the answer and aren't done: refused, never ignored.
 fn refuse_unfinished(fields: &Fields<'_>) -> Result<(), Error> {
-    for name in ["guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"] {
-        if fields.get(name).is_some() {
-            return Err(fields.refuse(name, "is not supported"));
-        }
-    }
-    if let Some(format) = fields.object("response_format")? {
-        format.word("type", &[("text", ())])?.ok_or_else(|| format.missing("type"))?;
-    }
     for name in ["lora_request", "prompt_logprobs", "audio", "logits_processors"] {
         if fields.get(name).is_some_and(|value| value.as_array().is_none_or(|items| !items.is_empty())) {
             return Err(fields.refuse(name, "is not supported"));

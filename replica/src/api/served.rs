@@ -4,7 +4,9 @@ use shared::id::BlockHash;
 use shared::wire::RankReport;
 use xxhash_rust::xxh3::Xxh3;
 
+use super::dialect::Dialect;
 use super::fields::Fields;
+use super::structure::Grammars;
 use super::template::Template;
 use super::tokenizer::Tokenizer;
 use crate::engine::Handle;
@@ -20,6 +22,10 @@ pub struct Served {
     pub tokenizer: Tokenizer,
     /// Chats to text; models without one only complete.
     pub template: Option<Template>,
+    /// How it writes tool calls and thoughts.
+    pub dialect: Dialect,
+    /// Compiled structures.
+    pub grammars: Grammars,
     /// The way to the engine.
     pub engine: Handle,
     /// Longest sequence, in tokens.
@@ -57,6 +63,17 @@ impl Served {
         self.context_tokens_max.min(self.pool_tokens)
     }
 
+    /// Tokens of a prompt's text. One that is far too long is refused by its bytes, since encoding it would take
+    /// seconds; nearer the limit it is encoded and counted.
+    pub fn encode(&self, text: &str, begin: bool, param: &str) -> Result<Vec<u32>, Error> {
+        let least = self.tokenizer.tokens_least(text.len());
+        if least > self.limit_tokens() as usize {
+            let limit = self.limit();
+            return Err(Error::too_long(param, format!("{limit}; the prompt has at least {least} tokens")));
+        }
+        self.tokenizer.encode(text, begin).map_err(|error| Error::field(param, format!("{param}: {error}")))
+    }
+
     /// Seed of the block-hash chain: KV is shared only under the same model, revision and salt.
     pub fn chain_seed(&self, salt: &str) -> BlockHash {
         let mut seed = Xxh3::new();
@@ -82,21 +99,24 @@ impl Served {
         }
     }
 
+    /// What limits a sequence, in words.
+    fn limit(&self) -> String {
+        if self.pool_tokens < self.context_tokens_max {
+            return format!(
+                "the KV pool of this replica holds {} tokens (less than the model's context of {})",
+                self.pool_tokens, self.context_tokens_max
+            );
+        }
+        format!("this model's maximum context length is {} tokens", self.context_tokens_max)
+    }
+
     fn too_long(
         &self,
         prompt_tokens: usize,
         wanted: Option<(u32, &'static str)>,
         param: &'static str,
     ) -> Error {
-        let pool_is_smaller = self.pool_tokens < self.context_tokens_max;
-        let limit = if pool_is_smaller {
-            format!(
-                "the KV pool of this replica holds {} tokens (less than the model's context of {})",
-                self.pool_tokens, self.context_tokens_max
-            )
-        } else {
-            format!("this model's maximum context length is {} tokens", self.context_tokens_max)
-        };
+        let limit = self.limit();
         let asked = match wanted {
             Some((wanted, name)) => format!("the prompt has {prompt_tokens} tokens and {name} is {wanted}"),
             None => format!("the prompt has {prompt_tokens} tokens, which leaves no room for an answer"),

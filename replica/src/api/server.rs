@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::app::App;
-use super::route::serve;
+use super::serve::serve;
 use super::socket::Socket;
 
 /// Connections at once; more wait in the system's backlog.

@@ -11,7 +11,7 @@ use tokio::time::{Sleep, sleep};
 /// The first byte must come within this; later requests of a connection are watched by hyper.
 const FIRST_BYTE_MAX: Duration = Duration::from_secs(30);
 /// A client that takes nothing for this long is gone.
-const WRITE_STALL_MAX: Duration = Duration::from_secs(60);
+const WRITE_STALL_MAX: Duration = Duration::from_mins(1);
 
 /// See the module.
 #[derive(Debug)]

@@ -2,6 +2,8 @@
 //!
 //! Text that could be the start of a stop string is held back until it is one or can't be any more.
 
+use super::content::beginning_of;
+
 /// Watches one answer.
 #[derive(Clone, Debug)]
 pub struct StopStrings {
@@ -48,16 +50,10 @@ impl StopStrings {
 
     /// Bytes at the end of the held text that some stop string begins with.
     fn longest_start(&self) -> usize {
-        let held = self.held.as_bytes();
-        let start_of = |stop: &String| {
-            let stop = stop.as_bytes();
-            (1..stop.len().min(held.len() + 1)).rev().find(|&length| held.ends_with(&stop[..length]))
-        };
-        let longest = self.stops.iter().filter_map(start_of).max().unwrap_or(0);
+        let longest = self.stops.iter().map(|stop| beginning_of(stop, &self.held)).max().unwrap_or(0);
         // Two stop strings may begin with different bytes of one character: never cut inside it.
-        (longest..=held.len())
-            .find(|&kept| self.held.is_char_boundary(held.len() - kept))
-            .unwrap_or(held.len())
+        let held = &self.held;
+        (longest..=held.len()).find(|&kept| held.is_char_boundary(held.len() - kept)).unwrap_or(held.len())
     }
 }
 

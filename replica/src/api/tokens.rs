@@ -7,6 +7,7 @@ use super::fields::Fields;
 use super::options::token_ids;
 use super::respond::{self, Response};
 use super::served::Served;
+use super::tools::Tools;
 use crate::error::Error;
 
 /// The tokens of `prompt`, or of `messages` as a chat would have them.
@@ -21,11 +22,13 @@ pub fn tokenize(body: &Value, served: &Served) -> Result<Response, Error> {
                 .encode(text, add_special)
                 .map_err(|error| fields.refuse("prompt", &error.to_string()))?
         }
-        None if fields.get("messages").is_some() => chat::prompt(&fields, served)?.tokens,
+        None if fields.get("messages").is_some() => {
+            chat::prompt(&fields, Tools::read(&fields)?.as_ref(), served)?.tokens
+        }
         None => return Err(fields.missing("prompt")),
     };
     let texts = fields.boolean("return_token_strs")?.unwrap_or(false).then(|| {
-        let text = |&token| String::from_utf8_lossy(&served.tokenizer.token_bytes(token)).into_owned();
+        let text = |&token| String::from_utf8_lossy(served.tokenizer.token_bytes(token)).into_owned();
         tokens.iter().map(text).collect::<Vec<_>>()
     });
     Ok(respond::json(&json!({

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use shared::wire::CONTINUATION_FIELD;
+
 use super::answer::{Delta, Reason};
 use super::options::Streaming;
 use super::plan::{Plan, Shape};
 use super::served::Served;
 use super::usage::Usage;
-use super::{json, logprobs};
+use super::{json, logprobs, message};
 
 /// Made once a request.
 #[derive(Debug)]
@@ -54,13 +56,11 @@ impl Voice {
     pub fn write_delta(&mut self, out: &mut Vec<u8>, index: usize, delta: &Delta, usage: Usage) {
         self.open_event(out, index);
         match self.shape {
-            Shape::Chat if delta.text.is_empty() => out.extend_from_slice(b"\"delta\":{}"),
             Shape::Chat => {
-                out.extend_from_slice(b"\"delta\":{\"content\":");
-                json::write(out, &delta.text);
-                out.push(b'}');
+                out.extend_from_slice(b"\"delta\":");
+                message::write_delta(out, &delta.piece);
             }
-            Shape::Completion { .. } => self.write_text(out, delta),
+            Shape::Completion { .. } | Shape::Response => write_text(out, delta),
         }
         self.write_logprobs(out, index, delta);
         write_finish(out, delta.finish);
@@ -88,11 +88,10 @@ impl Voice {
             write_index(&mut out, index);
             match self.shape {
                 Shape::Chat => {
-                    out.extend_from_slice(b"\"message\":{\"role\":\"assistant\",\"content\":");
-                    json::write(&mut out, &delta.text);
-                    out.extend_from_slice(b",\"refusal\":null}");
+                    out.extend_from_slice(b"\"message\":");
+                    message::write_whole(&mut out, &delta.piece);
                 }
-                Shape::Completion { .. } => self.write_text(&mut out, delta),
+                Shape::Completion { .. } | Shape::Response => write_text(&mut out, delta),
             }
             self.write_logprobs(&mut out, index, delta);
             write_finish(&mut out, delta.finish);
@@ -103,18 +102,13 @@ impl Voice {
         out
     }
 
-    fn write_text(&self, out: &mut Vec<u8>, delta: &Delta) {
-        out.extend_from_slice(b"\"text\":");
-        json::write(out, &delta.text);
-    }
-
     fn write_logprobs(&mut self, out: &mut Vec<u8>, index: usize, delta: &Delta) {
         out.extend_from_slice(b",\"logprobs\":");
         let tokenizer = &self.served.tokenizer;
         match self.shape {
             _ if !self.has_logprobs => out.extend_from_slice(b"null"),
             Shape::Chat => logprobs::write_chat(out, &delta.tokens, tokenizer),
-            Shape::Completion { .. } => {
+            Shape::Completion { .. } | Shape::Response => {
                 logprobs::write_completion(out, &delta.tokens, tokenizer, &mut self.offsets[index]);
             }
         }
@@ -135,7 +129,9 @@ impl Voice {
             out.extend_from_slice(b",\"usage\":null");
         }
         if let Some(seed) = self.tells_ids {
-            out.extend_from_slice(b",\"flotilla\":{\"seed\":");
+            out.push(b',');
+            json::write(out, CONTINUATION_FIELD);
+            out.extend_from_slice(b":{\"seed\":");
             json::write(out, &seed);
             out.extend_from_slice(b",\"ids\":");
             json::write_list(out, &delta.tokens, |out, sampled| json::write(out, &sampled.token));
@@ -149,7 +145,7 @@ fn head(plan: &Plan) -> Vec<u8> {
     let (prefix, object) = match (plan.shape, plan.options.stream.is_some()) {
         (Shape::Chat, true) => ("chatcmpl", "chat.completion.chunk"),
         (Shape::Chat, false) => ("chatcmpl", "chat.completion"),
-        (Shape::Completion { .. }, _) => ("cmpl", "text_completion"),
+        (Shape::Completion { .. } | Shape::Response, _) => ("cmpl", "text_completion"),
     };
     let mut head = Vec::with_capacity(192);
     head.extend_from_slice(b"{\"id\":");
@@ -162,6 +158,11 @@ fn head(plan: &Plan) -> Vec<u8> {
     json::write(&mut head, &plan.options.model);
     head.extend_from_slice(b",\"choices\":[");
     head
+}
+
+fn write_text(out: &mut Vec<u8>, delta: &Delta) {
+    out.extend_from_slice(b"\"text\":");
+    json::write(out, &delta.piece.text);
 }
 
 fn write_index(out: &mut Vec<u8>, index: usize) {

@@ -41,6 +41,9 @@ pub struct RawConfig {
     /// Most sequences that run at once [default: 64]
     #[arg(long, value_name = "N")]
     pub max_num_seqs: Option<u32>,
+    /// fcfs, or priority: lower `priority` (or `x-flotilla-priority`) runs first [default: fcfs]
+    #[arg(long, value_name = "POLICY")]
+    pub scheduling_policy: Option<String>,
     /// Most tokens a step computes [default: 2048]
     #[arg(long, value_name = "TOKENS")]
     pub max_num_batched_tokens: Option<u32>,
@@ -65,10 +68,10 @@ pub struct RawConfig {
     /// A Jinja file that replaces the model's chat template
     #[arg(long, value_name = "FILE")]
     pub chat_template: Option<PathBuf>,
-    /// auto, hermes, llama3_json, mistral or json
+    /// How the model writes tool calls: auto (by its template), hermes, `llama3_json`, mistral or json
     #[arg(long, value_name = "NAME")]
     pub tool_call_parser: Option<String>,
-    /// Split `<think>` off the answer: `auto`, `none` or a model family's name
+    /// Split `<think>` off the answer: auto (by its template), none, think, qwen3 or `deepseek_r1`
     #[arg(long, value_name = "NAME")]
     pub reasoning_parser: Option<String>,
     /// Keys that open everything but /health, /ready and /ping
@@ -96,6 +99,9 @@ pub struct RawConfig {
     /// A gateway's admin port to register with
     #[arg(long, value_name = "URL")]
     pub register: Option<String>,
+    /// The admin key of that gateway
+    #[arg(long, value_name = "KEY")]
+    pub register_key: Option<String>,
     /// The endpoint to register [default: the address listened on]
     #[arg(long, value_name = "URL")]
     pub advertise: Option<String>,
@@ -114,11 +120,13 @@ pub const TEXT_KEYS: &[&str] = &[
     "dtype",
     "quantization",
     "load_format",
+    "scheduling_policy",
     "chat_template",
     "tool_call_parser",
     "reasoning_parser",
     "device",
     "register",
+    "register_key",
     "advertise",
     "log_level",
     "log_format",
@@ -128,4 +136,4 @@ pub const TEXT_KEYS: &[&str] = &[
 pub const LIST_KEYS: &[&str] = &["served_model_name", "api_key"];
 
 /// Options whose values are never shown.
-pub const SECRET_KEYS: &[&str] = &["api_key"];
+pub const SECRET_KEYS: &[&str] = &["api_key", "register_key"];

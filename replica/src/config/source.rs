@@ -27,7 +27,7 @@ pub fn load(file: Option<&Path>, flags: &RawConfig) -> Result<Config, ConfigErro
     let figment = figment.merge(Environment::of(&variables)).merge(Flags(flags));
     let raw: RawConfig = figment.extract().map_err(|error| ConfigError(describe(error, file.as_ref())))?;
     Config::try_from(raw).map_err(|error| {
-        let origin = figment.find_metadata(&error.key).map(|origin| place(origin, &error.key, file.as_ref()));
+        let origin = figment.find_metadata(error.key).map(|origin| place(origin, error.key, file.as_ref()));
         ConfigError(format!("{}{error}", origin.unwrap_or_default()))
     })
 }

@@ -95,3 +95,30 @@ fn many_clients_at_once_are_all_answered() {
     });
     replica.settle();
 }
+
+#[test]
+fn the_more_urgent_of_those_that_wait_runs_first() {
+    let replica = Replica::start_slow(20, &["--max-num-seqs", "1", "--scheduling-policy", "priority"]);
+    let long = chat_body("tell me", json!({"max_tokens": 100, "stream": true}));
+    let mut running = replica.stream("/v1/chat/completions", &long);
+    running.next().unwrap();
+    let send = |priority: &str, place: f64| {
+        let mut connection = replica.connect();
+        let body = chat_body("[[say:x]]", json!({})).to_string();
+        connection.send(
+            "POST",
+            "/v1/chat/completions",
+            &[("x-flotilla-priority", priority)],
+            body.as_bytes(),
+        );
+        eventually("waiting", || replica.metric("vllm:num_requests_waiting") >= place);
+        connection
+    };
+    let (mut late, mut urgent) = (send("5", 1.0), send("-5", 2.0));
+    let queued = |connection: &mut Connection| -> f64 {
+        let timing = connection.receive().headers["server-timing"].clone();
+        timing.split(['=', ',']).nth(1).unwrap().parse().unwrap()
+    };
+    let (urgent, late) = (queued(&mut urgent), queued(&mut late));
+    assert!(late > urgent, "{late} ms, {urgent} ms");
+}

@@ -78,6 +78,19 @@ fn the_probes_of_the_binary_tell_by_exit_code() {
     assert!(!probe("health"));
 }
 
+#[test]
+fn an_engine_that_gets_nowhere_is_not_ready_and_comes_back() {
+    let replica = Replica::start(&[]);
+    let mut stuck = replica.connect();
+    let body = json!({"prompt": "[[stall:14000]]", "max_tokens": 1}).to_string();
+    stuck.send("POST", "/v1/completions", &[], body.as_bytes());
+    eventually("stalled", || replica.get("/ready").status == 503);
+    assert_eq!(replica.get("/fleet/report").json()["state"], "stalled");
+    assert_eq!(replica.get("/health").status, 200);
+    assert_eq!(stuck.receive().status, 200);
+    assert_eq!(replica.get("/ready").status, 200);
+}
+
 // A failed start is one line and no panic (U071's manner of speaking).
 #[test]
 fn a_start_that_fails_says_why_in_one_line() {

@@ -94,3 +94,16 @@ fn logs_carry_the_request_id_and_no_text() {
     assert!(log.contains("abc-1") && log.contains("abc-2"), "{log}");
     assert!(!log.contains("canary-out"), "{log}");
 }
+
+#[test]
+fn the_api_describes_itself() {
+    let replica = Replica::start(&[]);
+    let document = replica.get("/openapi.json").json();
+    assert_eq!(document["openapi"], "3.1.0");
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys() {
+            let reply = replica.request(&method.to_uppercase(), path, &[], b"{}");
+            assert!(![404, 405].contains(&reply.status) || path.contains("{id}"), "{method} {path}");
+        }
+    }
+}

@@ -37,7 +37,7 @@ fn checked(events: &[String], is_chat: bool) -> BTreeMap<u64, (String, String)> 
             seen.0 += text.map_or("", |text| text.as_str().unwrap());
             if let Some(reason) = choice["finish_reason"].as_str() {
                 assert!(["stop", "length", "tool_calls", "content_filter"].contains(&reason));
-                seen.1 = reason.to_owned();
+                reason.clone_into(&mut seen.1);
             }
         }
     }
@@ -155,7 +155,7 @@ fn many_streams_each_end_once_and_leave_their_connection_usable() {
 #[test]
 fn tokens_arrive_as_they_are_made() {
     let replica = Replica::start_slow(20, &[]);
-    let body = json!({"prompt": "tell me", "max_tokens": 50, "stream": true});
+    let body = json!({"prompt": "tell me", "max_tokens": 250, "stream": true});
     let mut stream = replica.stream(COMPLETIONS, &body);
     assert!(stream.next().unwrap().contains("\"text\""));
     // The first event is here long before the last token is made.

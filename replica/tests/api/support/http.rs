@@ -1,6 +1,7 @@
 //! HTTP/1.1 spelled out over a socket, so that nothing a client library does hides what the server does.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
@@ -73,10 +74,11 @@ impl Connection {
     pub fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) {
         let mut head = format!("{method} {path} HTTP/1.1\r\nhost: replica\r\n");
         for (name, value) in headers {
-            head += &format!("{name}: {value}\r\n");
+            write!(head, "{name}: {value}\r\n").unwrap();
         }
         if !body.is_empty() || method == "POST" {
-            head += &format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len());
+            let length = body.len();
+            write!(head, "content-type: application/json\r\ncontent-length: {length}\r\n").unwrap();
         }
         self.write(format!("{head}\r\n").as_bytes()).unwrap();
         self.write(body).unwrap();
