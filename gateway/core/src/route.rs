@@ -230,6 +230,10 @@ impl Router {
                 ));
             }
         }
+        // A request that already failed somewhere is not gambled with, if there is a choice.
+        if !demand.tried.is_empty() && self.candidates.iter().any(|candidate| !candidate.is_probe) {
+            self.candidates.retain(|candidate| !candidate.is_probe);
+        }
         if self.candidates.is_empty() { Err(Refusal::Saturated) } else { Ok(is_panic) }
     }
 
@@ -237,10 +241,8 @@ impl Router {
         if is_panic {
             return (self.soonest(rng), Reason::Panic);
         }
-        // A request that already failed somewhere is not gambled with.
-        let probe = self.candidates.iter().find(|candidate| candidate.is_probe && demand.tried.is_empty());
-        if let Some(probe) = probe {
-            return (*probe, Reason::Probe);
+        if let Some(probe) = self.probe() {
+            return (probe, Reason::Probe);
         }
         let by = |cost: fn(&Candidate) -> f64, rng| (self.least(cost, rng), Reason::Policy);
         match self.policy(demand.model) {
@@ -250,6 +252,11 @@ impl Router {
             Policy::PrefixAffinity => by(|candidate| -f64::from(candidate.cached_tokens), rng),
             Policy::ExpectedTtft => self.by_ttft(demand, rng),
         }
+    }
+
+    /// A replica that waits to show whether it recovered: it would never look soonest, so it goes first.
+    fn probe(&self) -> Option<Candidate> {
+        self.candidates.iter().find(|candidate| candidate.is_probe).copied()
     }
 
     fn by_ttft(&self, demand: &Demand<'_>, rng: &mut impl RngCore) -> (Candidate, Reason) {

@@ -355,7 +355,7 @@ impl Sim {
         if self.now.since(Instant::ZERO) < ARRIVALS_END * 3 {
             self.plan(1.0, Action::Probe(number));
         }
-        let is_lost = self.rng.random_bool(0.1);
+        let is_lost = self.rng.random_bool(0.1) && self.now.since(Instant::ZERO) < ARRIVALS_END;
         let way = self.rng.random_range(0.001..0.3);
         let replica = &self.replicas[number];
         if !replica.is_alive || is_lost {

@@ -259,6 +259,24 @@ fn an_open_circuit_gets_nothing_but_a_probe() {
 }
 
 #[test]
+fn a_request_that_failed_once_is_not_gambled_with() {
+    let mut fleet = fleet_of(&[rated(100_000.0), rated(1000.0), rated(1000.0)]);
+    let (mut router, mut rng) = (Router::default(), rng());
+    for _ in 0..3 {
+        let ticket = send(&mut router, &mut fleet, &demand(1000), &mut rng).unwrap();
+        fleet.end(ticket, Outcome::Failed { fault: Fault::ServerError, retry_after: None }, START);
+    }
+    let later = START + Duration::from_secs(11);
+    let mut choose = |tried: &[ReplicaId]| {
+        let demand = Demand { tried, ..demand(1000) };
+        let decision = router.choose(&demand, &fleet, |_| 0, later, &mut rng).unwrap();
+        (decision.replica.0, decision.reason)
+    };
+    assert_eq!(choose(&[ReplicaId(1)]), (2, Reason::Soonest));
+    assert_eq!(choose(&[ReplicaId(1), ReplicaId(2)]), (0, Reason::Probe), "there is no choice");
+}
+
+#[test]
 fn a_session_comes_home_unless_home_is_much_slower() {
     let fleet = fleet_of(&[rated(1000.0); 4]);
     let mut router = Router::default();
