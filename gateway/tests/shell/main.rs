@@ -6,6 +6,7 @@
 mod bodies;
 mod chaos;
 mod continuing;
+mod dns;
 mod failover;
 mod http;
 mod lifecycle;
