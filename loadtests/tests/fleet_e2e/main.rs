@@ -8,6 +8,7 @@ mod client;
 mod config;
 mod death;
 mod fleet;
+mod operate;
 mod stack;
 mod streams;
 mod up;
