@@ -58,7 +58,7 @@ impl Cpu {
         self.shared.pool.each(count, 1, |range| range.for_each(&job))
     }
 
-    pub(super) fn rows(&self, count: usize, width: usize) -> Rows {
+    pub(super) fn rows(&self, count: usize, width: usize) -> Result<Rows> {
         self.shared.arena.rows(count, width)
     }
 }

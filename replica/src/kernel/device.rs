@@ -74,7 +74,7 @@ impl Device {
     /// Fresh rows; they hold anything.
     pub fn rows(&self, count: usize, width: usize) -> Result<Rows> {
         match self {
-            Self::Cpu(cpu) => Ok(Rows::Cpu(cpu.rows(count, width))),
+            Self::Cpu(cpu) => Ok(Rows::Cpu(cpu.rows(count, width)?)),
             #[cfg(any(feature = "cuda", test))]
             Self::Cuda(cuda) => Ok(Rows::Cuda(cuda.rows(count, width))),
         }

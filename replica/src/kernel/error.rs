@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Debug)]
 pub enum Error {
     /// A thread of the pool panicked; holds its message.
-    Worker(String),
+    Thread(String),
     /// The device's own library failed (out of memory, device lost); holds its message.
     Device(String),
     /// A weight cannot be held as asked: its shape does not fit its kind.
@@ -19,7 +19,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Worker(what) => write!(f, "a compute thread panicked: {what}"),
+            Self::Thread(what) => write!(f, "a compute thread panicked: {what}"),
             Self::Device(what) => write!(f, "the device failed: {what}"),
             Self::Shape(what) => write!(f, "{what}"),
         }

@@ -164,7 +164,7 @@ where
 /// Runs with a panic turned into a fault of the device.
 fn guarded<T>(run: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     catch_unwind(AssertUnwindSafe(run))
-        .unwrap_or_else(|panic| Err(Fault::Device(crate::kernel::Error::Worker(panic_text(&*panic)))))
+        .unwrap_or_else(|panic| Err(Fault::Device(crate::kernel::Error::Thread(panic_text(&*panic)))))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::buffer::Buffer;
+use crate::kernel::{Error, Result};
 
 /// Spare buffers kept at most; a step uses about ten at a time.
 const SPARE_MAX: usize = 64;
@@ -25,7 +26,11 @@ pub struct Rows {
 
 impl Arena {
     /// Rows that hold anything: the smallest spare buffer that fits, or a new one of the next power of two.
-    pub fn rows(&self, count: usize, width: usize) -> Rows {
+    ///
+    /// # Errors
+    ///
+    /// The system has no memory for them.
+    pub fn rows(&self, count: usize, width: usize) -> Result<Rows> {
         let needed = count * width;
         let mut spare = self.lock();
         let fits = spare.partition_point(|buffer| buffer.len() < needed);
@@ -34,9 +39,10 @@ impl Arena {
         } else {
             drop(spare);
             let len = needed.max(16).next_power_of_two();
-            Buffer::zeroed(len).unwrap_or_else(|bytes| panic!("no memory for {bytes} bytes of activations"))
+            Buffer::zeroed(len)
+                .map_err(|bytes| Error::Device(format!("no memory for {bytes} bytes of activations")))?
         };
-        Rows { count, width, storage, home: self.clone() }
+        Ok(Rows { count, width, storage, home: self.clone() })
     }
 
     fn give_back(&self, buffer: Buffer<f32>) {
@@ -112,19 +118,19 @@ mod tests {
     #[test]
     fn rows_of_one_size_use_one_buffer_again_and_again() {
         let arena = Arena::default();
-        let first = arena.rows(3, 100).all().as_ptr();
+        let first = arena.rows(3, 100).unwrap().all().as_ptr();
         for _ in 0..10 {
-            assert_eq!(arena.rows(3, 100).all().as_ptr(), first);
+            assert_eq!(arena.rows(3, 100).unwrap().all().as_ptr(), first);
         }
-        let held = arena.rows(3, 100);
-        assert_ne!(arena.rows(3, 100).all().as_ptr(), held.all().as_ptr());
+        let held = arena.rows(3, 100).unwrap();
+        assert_ne!(arena.rows(3, 100).unwrap().all().as_ptr(), held.all().as_ptr());
     }
 
     #[test]
     fn a_large_buffer_is_not_spent_on_a_small_row() {
         let arena = Arena::default();
-        let large = arena.rows(100, 1000).all().as_ptr();
-        assert_ne!(arena.rows(1, 10).all().as_ptr(), large);
-        assert_eq!(arena.rows(90, 1000).all().as_ptr(), large);
+        let large = arena.rows(100, 1000).unwrap().all().as_ptr();
+        assert_ne!(arena.rows(1, 10).unwrap().all().as_ptr(), large);
+        assert_eq!(arena.rows(90, 1000).unwrap().all().as_ptr(), large);
     }
 }

@@ -99,7 +99,7 @@ impl Cpu {
     /// A few units over long contexts: each segment goes to whatever thread is free.
     fn run_by_segment<E: Element>(&self, job: &Job<'_, E>, segments: usize, out: &mut Rows) -> Result<()> {
         let len = QUERIES_MAX * state_len(job.shape);
-        let mut parts = self.rows(job.units.len() * segments, len);
+        let mut parts = self.rows(job.units.len() * segments, len)?;
         let slots = RowsMut::of_rows(&mut parts);
         self.shared.pool.each(job.units.len() * segments, 1, |range| {
             for at in range {

@@ -30,7 +30,7 @@ type Job<'a> = dyn Fn(usize, u64) + Sync + 'a;
 /// The threads. One caller at a time; others wait their turn.
 pub struct Pool {
     shared: Arc<Shared>,
-    workers: Vec<JoinHandle<()>>,
+    others: Vec<JoinHandle<()>>,
     turn: Mutex<()>,
 }
 
@@ -53,7 +53,7 @@ struct Notice {
     job: UnsafeCell<Option<&'static Job<'static>>>,
 }
 
-/// Which job a worker is inside, 0 for none. Only that worker writes it.
+/// Which job a thread is inside, 0 for none. Only that thread writes it.
 #[derive(Default)]
 #[repr(align(128))]
 struct Seat(AtomicU64);
@@ -74,17 +74,17 @@ impl Pool {
             wake: Condvar::new(),
             panic: Mutex::new(None),
         });
-        let workers = (0..others).filter_map(|seat| {
+        let threads = (0..others).filter_map(|seat| {
             let shared = Arc::clone(&shared);
             // A thread that cannot be had is done without: the others take its work.
             thread::Builder::new().name(format!("kernel-{}", seat + 1)).spawn(move || shared.work(seat)).ok()
         });
-        Self { workers: workers.collect(), shared, turn: Mutex::new(()) }
+        Self { others: threads.collect(), shared, turn: Mutex::new(()) }
     }
 
     /// How many threads run a job.
     pub fn threads(&self) -> usize {
-        self.workers.len() + 1
+        self.others.len() + 1
     }
 
     /// Calls `job` for parts that together are `0..count`, at least `grain` long each, on all threads. Which
@@ -94,7 +94,7 @@ impl Pool {
     ///
     /// The job panicked on some thread; the pool goes on.
     pub fn each(&self, count: usize, grain: usize, job: impl Fn(Range<usize>) + Sync) -> Result<()> {
-        if count <= grain || self.workers.is_empty() {
+        if count <= grain || self.others.is_empty() {
             return caught(|| job(0..count));
         }
         let shares = &self.shared.shares;
@@ -114,7 +114,7 @@ impl Pool {
         let here = caught(|| job(0, number));
         self.shared.close(number);
         let there = self.shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
-        here.and(there.map_or(Ok(()), |what| Err(Error::Worker(what))))
+        here.and(there.map_or(Ok(()), |what| Err(Error::Thread(what))))
     }
 }
 
@@ -154,7 +154,7 @@ impl Shared {
         while let Some(number) = self.next(done) {
             done = number;
             if let Some(job) = self.enter(seat, number) {
-                if let Err(Error::Worker(what)) = caught(|| job(seat + 1, number)) {
+                if let Err(Error::Thread(what)) = caught(|| job(seat + 1, number)) {
                     *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
                 }
                 self.seats[seat].0.store(0, Ordering::Release);
@@ -207,9 +207,9 @@ impl Drop for Pool {
     fn drop(&mut self) {
         *self.shared.gate.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.shared.wake.notify_all();
-        for worker in self.workers.drain(..) {
-            // A worker catches the panics of its jobs, and its own loop has none.
-            let _ = worker.join();
+        for other in self.others.drain(..) {
+            // A thread catches the panics of its jobs, and its own loop has none.
+            let _ = other.join();
         }
     }
 }
@@ -221,7 +221,7 @@ impl fmt::Debug for Pool {
 }
 
 fn caught(job: impl FnOnce()) -> Result<()> {
-    catch_unwind(AssertUnwindSafe(job)).map_err(|panic| Error::Worker(message(panic.as_ref())))
+    catch_unwind(AssertUnwindSafe(job)).map_err(|panic| Error::Thread(message(panic.as_ref())))
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {
@@ -275,7 +275,7 @@ mod tests {
     fn a_panic_on_any_thread_is_an_error_and_the_pool_goes_on() {
         let pool = Pool::new(3);
         let failed = pool.each(64, 1, |part| assert!(part.start != 40, "part {} fails", part.start));
-        assert!(matches!(failed, Err(Error::Worker(what)) if what.contains("part 40 fails")));
+        assert!(matches!(failed, Err(Error::Thread(what)) if what.contains("part 40 fails")));
         check_all_parts_run_once(&pool, 64, 1);
     }
 
