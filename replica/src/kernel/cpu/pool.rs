@@ -88,7 +88,7 @@ impl Pool {
     }
 
     /// Calls `job` for parts that together are `0..count`, at least `grain` long each, on all threads. Which
-    /// thread takes which part is left to chance: a job may not depend on it.
+    /// thread takes which part is left to chance: a job may not depend on it. A job starts no other job.
     ///
     /// # Errors
     ///
