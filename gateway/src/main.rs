@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use gateway::config::{self, Flags};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -77,7 +78,9 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
         Some(Command::Ready) => ask::ask(&config.admin, "/ready")?,
         None => {
             let filter = tracing_subscriber::EnvFilter::new(&config.log.level);
-            tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+            let is_terminal = std::io::stderr().is_terminal();
+            let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(is_terminal);
+            log.with_writer(std::io::stderr).init();
             gateway::server::run(flags, config, arguments.upgrade)?;
         }
     }

@@ -16,6 +16,7 @@ const PRIVATE: &[u8] = br#","flotilla":{"#;
 
 /// The beginning of one answer.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own, in any combination")]
 pub struct Transcript {
     /// All tokens, while every event named its own.
     pub ids: Option<Vec<u32>>,

@@ -141,3 +141,36 @@ async fn a_full_queue_says_when_to_come_back() {
     until("left", async || gateway.metric("flotilla_gateway_requests_queued").await == 0.0).await;
     assert_eq!(stub.requests(), 1);
 }
+
+#[tokio::test]
+async fn who_waits_goes_to_whichever_frees_first_and_in_order() {
+    // U147
+    let busy = Stub::start(|_| vec![Act::AwaitClose]).await;
+    let soon = Stub::start(|request| {
+        let mut acts = vec![Act::Sleep(Duration::from_millis(if request.number == 0 { 600 } else { 5 }))];
+        acts.extend(Act::json(200, "{}"));
+        acts
+    })
+    .await;
+    busy.set_running_max(1);
+    soon.set_running_max(1);
+    let gateway = Gateway::ready(&[&busy, &soon], &[]).await;
+    let mut clients = Vec::new();
+    for number in 0..30 {
+        let mut client = crate::support::Client::connect(gateway.public).await;
+        client.ask("POST", "/v1/chat/completions", "", chat(&format!("number {number:02}")).as_bytes()).await;
+        clients.push(client);
+        let queued = f64::from(number - 1).max(0.0);
+        until("placed or waiting", async || {
+            let placed = busy.requests() + soon.requests();
+            placed as f64 + gateway.metric("flotilla_gateway_requests_queued").await > queued
+        })
+        .await;
+    }
+    until("all but one are answered", async || soon.requests() == 29).await;
+    assert_eq!(busy.requests(), 1);
+    let order: Vec<_> = soon.recorded().iter().map(|recorded| recorded.body.clone()).collect();
+    let mut sorted = order.clone();
+    sorted.sort();
+    assert_eq!(order, sorted, "those who waited went in the order in which they came");
+}

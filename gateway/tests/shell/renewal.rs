@@ -13,9 +13,24 @@ async fn good() -> Stub {
 }
 
 fn write_config(path: &Path, replicas: &[&Stub]) {
-    let list: String =
-        replicas.iter().map(|stub| format!("[[replicas]]\nurl = \"{}\"\n", stub.url())).collect();
-    std::fs::write(path, list).unwrap();
+    let list: Vec<_> = replicas
+        .iter()
+        .map(|stub| {
+            format!(
+                "[[replicas]]
+url = \"{}\"",
+                stub.url()
+            )
+        })
+        .collect();
+    std::fs::write(
+        path,
+        list.join(
+            "
+",
+        ),
+    )
+    .unwrap();
 }
 
 #[tokio::test]

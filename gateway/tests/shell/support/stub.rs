@@ -242,7 +242,7 @@ async fn serve(mut stream: TcpStream, shared: Arc<Shared>) {
                 Act::Sleep(time) => {
                     tokio::select! {
                         () = tokio::time::sleep(time) => {}
-                        _ = closed(&mut stream) => {
+                        () = closed(&mut stream) => {
                             shared.closed_by_peer.fetch_add(1, Ordering::SeqCst);
                             return;
                         }
