@@ -172,7 +172,7 @@ impl Replica {
             deadline: Some(attempt.deadline),
             wants: Wants::Tokens,
         };
-        self.scheduler.add(request, now)?;
+        self.scheduler.add(request)?;
         self.names.insert(id, attempt.name);
         self.name_pieces(attempt.tokens, attempt.pieces);
         Ok(())

@@ -68,7 +68,7 @@ fn schedule(criterion: &mut Criterion) {
     let (batch, drawn, events) = Default::default();
     let mut engine = Loop { scheduler: Scheduler::new(limits), batch, drawn, events };
     for id in 0..SEQUENCES {
-        engine.scheduler.add(request(id, 500), Instant::ZERO).expect("the queue is empty");
+        engine.scheduler.add(request(id, 500)).expect("the queue is empty");
     }
     while engine.batch.rows() as u32 != SEQUENCES {
         engine.step();

@@ -87,7 +87,7 @@ impl Engine {
     /// Why it failed.
     pub fn warm_up(&mut self, request: Request) -> Result<(), String> {
         let refused = |refusal| format!("the warm-up was refused: {refusal:?}");
-        self.scheduler.add(request, clock::now()).map_err(refused)?;
+        self.scheduler.add(request).map_err(refused)?;
         while !self.scheduler.is_idle() {
             self.step().map_err(|failure| failure.to_string())?;
             for (_, event) in self.events.drain(..) {
@@ -166,7 +166,7 @@ impl Engine {
     fn add(&mut self, request: Request, answer: Sender<command::Event>, mask: Option<Mask>) {
         let (id, prompt_tokens) = (request.id, request.tokens.len() as u64);
         self.answers.open(&request, answer, mask);
-        match self.scheduler.add(request, clock::now()) {
+        match self.scheduler.add(request) {
             Ok(()) => {
                 self.stats.prompt_tokens.fetch_add(prompt_tokens, Relaxed);
             }

@@ -136,7 +136,7 @@ impl Scheduler {
 
     /// Puts a request in the queue. The queue may hold what will fill the free running places too, unless
     /// the last step left somebody waiting.
-    pub fn add(&mut self, request: Request, _now: Instant) -> Result<(), Refusal> {
+    pub fn add(&mut self, request: Request) -> Result<(), Refusal> {
         let priority = if self.limits.policy == Policy::Priority { request.priority } else { 0 };
         let mut sequence = Sequence::new(request, Turn { priority, arrival: self.arrivals });
         if sequence.len() + u32::from(sequence.wants_token()) > self.limits.context_tokens_max {

@@ -48,7 +48,7 @@ fn an_answer_ends_with_the_context() {
     bench.run();
     assert_eq!(bench.answer(1), expected(&prompt(1, 9), 3));
     let refusal = Refusal::NeverFits { pool_tokens: 12 };
-    assert_eq!(bench.scheduler.add(request(2, &prompt(2, 12), 1), bench.now), Err(refusal));
+    assert_eq!(bench.scheduler.add(request(2, &prompt(2, 12), 1)), Err(refusal));
 }
 
 // U050
@@ -56,7 +56,7 @@ fn an_answer_ends_with_the_context() {
 fn what_the_pool_can_never_hold_is_refused_at_once() {
     let mut bench = Bench::new(Limits { blocks: 5, ..limits() });
     let refusal = Refusal::NeverFits { pool_tokens: 20 };
-    assert_eq!(bench.scheduler.add(request(1, &prompt(1, 20), 1), bench.now), Err(refusal));
+    assert_eq!(bench.scheduler.add(request(1, &prompt(1, 20), 1)), Err(refusal));
     bench.add(request(2, &prompt(2, 19), 100));
     bench.run();
     assert_eq!(bench.answer(2), expected(&prompt(2, 19), 1), "it ends where the pool does");
@@ -69,10 +69,10 @@ fn the_queue_is_bounded() {
     for id in 1..=3 {
         bench.add(request(id, &prompt(id as u32, 5), 4));
     }
-    let refused = bench.scheduler.add(request(4, &prompt(4, 5), 4), bench.now);
+    let refused = bench.scheduler.add(request(4, &prompt(4, 5), 4));
     assert_eq!(refused, Err(Refusal::Full { waiting: 3 }));
     bench.step();
-    let refused = bench.scheduler.add(request(5, &prompt(5, 5), 4), bench.now);
+    let refused = bench.scheduler.add(request(5, &prompt(5, 5), 4));
     assert_eq!(refused, Err(Refusal::Full { waiting: 2 }), "one runs, two wait");
     bench.scheduler.abort(SequenceId(2));
     bench.add(request(6, &prompt(6, 5), 4));

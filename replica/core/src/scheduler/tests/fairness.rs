@@ -77,7 +77,7 @@ fn steps_come_to_take_the_target_time() {
     let target = Duration::from_millis(100);
     let mut scheduler =
         Scheduler::new(Limits { step_target: Some(target), step_tokens_max: 4096, ..long_context() });
-    scheduler.add(request(1, &prompt(1, 15_000), 1), Instant::ZERO).unwrap();
+    scheduler.add(request(1, &prompt(1, 15_000), 1)).unwrap();
     let (mut batch, mut events, mut drawn) = (Batch::default(), vec![], vec![]);
     let mut rows = 0;
     for _ in 0..10 {

@@ -102,7 +102,7 @@ impl Bench {
     }
 
     pub fn add(&mut self, request: Request) {
-        self.scheduler.add(request, self.now).unwrap();
+        self.scheduler.add(request).unwrap();
         self.scheduler.check_invariants();
     }
 

@@ -53,7 +53,7 @@ fn apply(bench: &mut Bench, prompts: &mut BTreeMap<SequenceId, (Vec<u32>, u32)>,
             };
             let deadline = deadline.then(|| bench.now + Duration::from_millis(80));
             let request = Request { priority, deadline, wants, ..request(id, &tokens, answer) };
-            if bench.scheduler.add(request, bench.now).is_ok() {
+            if bench.scheduler.add(request).is_ok() {
                 prompts.insert(SequenceId(id), (tokens, answer));
             }
             bench.scheduler.check_invariants();
