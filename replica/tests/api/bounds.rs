@@ -80,7 +80,8 @@ fn malformed_http_is_answered_or_closed_and_harms_nobody() {
         connection.shut_write();
         let answer = connection.rest();
         let status = String::from_utf8_lossy(&answer).split(' ').nth(1).map(ToOwned::to_owned);
-        assert!(status.as_deref().is_none_or(|status| status.starts_with('4')), "{:?} for {bytes:?}", status);
+        let is_refusal = status.as_deref().is_none_or(|status| status.starts_with('4'));
+        assert!(is_refusal, "{status:?} for {bytes:?}");
     }
     assert_eq!(replica.complete("[[say:ok]]", json!({})).status, 200);
 }
