@@ -9,6 +9,7 @@ mod config;
 mod death;
 mod fleet;
 mod operate;
+mod plan;
 mod stack;
 mod streams;
 mod up;
