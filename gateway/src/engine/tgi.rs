@@ -9,7 +9,7 @@ use shared::time::Instant;
 pub const PATHS: &[&str] = &["/health", "/v1/models", "/metrics", "/info"];
 
 #[derive(Deserialize)]
-struct Info {
+struct Settings {
     router: Option<String>,
     max_concurrent_requests: Option<u32>,
     max_total_tokens: Option<u32>,
@@ -18,13 +18,13 @@ struct Info {
 
 /// Whether this is TGI's `/info`.
 pub fn is_info(text: &str) -> bool {
-    serde_json::from_str::<Info>(text)
+    serde_json::from_str::<Settings>(text)
         .is_ok_and(|info| info.router.is_some_and(|router| router.starts_with("text-generation")))
 }
 
 pub fn read(replies: &[Reply], at: Instant) -> Result<Report, Unreadable> {
     let [health, models, metrics, info] = replies else { return Err(Unreadable("four replies")) };
-    let info: Option<Info> = serde_json::from_str(info.text()).ok();
+    let info: Option<Settings> = serde_json::from_str(info.text()).ok();
     let text = metrics.text();
     let sample = Sample {
         running: exposition::count(text, &["tgi_batch_current_size"]),
