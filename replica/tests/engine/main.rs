@@ -6,6 +6,7 @@ mod batching;
 mod families;
 mod faults;
 mod forward;
+mod gemma;
 mod lifetime;
 mod ranks;
 mod reference_greedy;
