@@ -55,6 +55,13 @@ impl Source {
         }
     }
 
+    /// The name in the catalogue, which clients then ask for; other models go by their file's name.
+    pub fn known_name(&self) -> Option<&'static str> {
+        let Self::Path(path) = self else { return None };
+        let file = path.file_name()?;
+        catalog::KNOWN.iter().find(|known| file == known.file).map(|known| known.name)
+    }
+
     /// What the replica's `--model` is given.
     pub fn argument(&self) -> PathBuf {
         match self {

@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::child::Spec;
 use super::layout::Place;
 use super::settings::Settings;
+use crate::model::source::Source;
 
 /// Where each process listens.
 #[derive(Clone, Debug)]
@@ -39,13 +40,13 @@ pub fn gateway(program: PathBuf, settings: &Settings, ports: &Ports) -> Spec {
 /// The process of replica number `index`.
 pub fn replica(
     program: PathBuf,
-    model: &Path,
+    model: &Source,
     settings: &Settings,
     place: &Place,
     index: usize,
     port: u16,
 ) -> Spec {
-    let mut arguments: Vec<OsString> = vec!["--model".into(), model.into()];
+    let mut arguments: Vec<OsString> = vec!["--model".into(), model.argument().into()];
     flag(&mut arguments, "--host", "127.0.0.1".to_owned());
     flag(&mut arguments, "--port", port.to_string());
     // What the user passed himself is not said twice.
@@ -54,6 +55,7 @@ pub fn replica(
             flag(&mut arguments, name, value);
         }
     };
+    default("--served-model-name", model.known_name().map(str::to_owned));
     default("--device", Some(if place.cards.is_empty() { "cpu" } else { "cuda" }.to_owned()));
     default("--threads", Some(place.threads.to_string()));
     default("--kv-cache-memory-bytes", place.kv_bytes.map(|bytes| bytes.to_string()));
@@ -104,7 +106,7 @@ mod tests {
     fn a_replica_on_cards_is_pinned_by_uuid_in_pci_order() {
         let place = Place { cards: vec!["GPU-a".into(), "GPU-b".into()], threads: 4, kv_bytes: None };
         let settings = Settings { tensor_parallel_size: 2, ..settings(&[]) };
-        let spec = replica("r".into(), Path::new("m.gguf"), &settings, &place, 1, 7001);
+        let spec = replica("r".into(), &Source::Path("m.gguf".into()), &settings, &place, 1, 7001);
         assert_eq!(
             line(&spec),
             "--model m.gguf --host 127.0.0.1 --port 7001 --device cuda --threads 4 --tensor-parallel-size 2"
@@ -118,12 +120,20 @@ mod tests {
     fn a_replica_on_cpu_sees_no_card_and_the_users_own_flags_win() {
         let place = Place { cards: Vec::new(), threads: 4, kv_bytes: Some(64) };
         let settings = settings(&["--threads", "1", "--seed=3"]);
-        let spec = replica("r".into(), Path::new("fake"), &settings, &place, 0, 7000);
+        let spec = replica("r".into(), &Source::Fake, &settings, &place, 0, 7000);
         assert_eq!(
             line(&spec),
             "--model fake --host 127.0.0.1 --port 7000 --device cpu --kv-cache-memory-bytes 64 --threads 1 --seed=3"
         );
         assert!(spec.environment.contains(&("CUDA_VISIBLE_DEVICES", String::new())));
+    }
+
+    #[test]
+    fn a_model_of_the_catalogue_goes_by_its_name() {
+        let place = Place { cards: Vec::new(), threads: 1, kv_bytes: None };
+        let model = Source::Path(PathBuf::from("cache").join(crate::model::catalog::DEFAULT.file));
+        let spec = replica("r".into(), &model, &settings(&[]), &place, 0, 7000);
+        assert!(line(&spec).contains("--served-model-name SmolLM2-135M-Instruct "), "{}", line(&spec));
     }
 
     #[test]

@@ -74,7 +74,7 @@ fn specs(settings: &Settings, model: &Source) -> Result<Vec<Spec>, String> {
     let mut specs = vec![fleet::gateway(gateway, settings, &ports)];
     for (index, place) in places.iter().enumerate() {
         let port = ports.replicas[index];
-        specs.push(fleet::replica(replica.clone(), &model.argument(), settings, place, index, port));
+        specs.push(fleet::replica(replica.clone(), model, settings, place, index, port));
     }
     Ok(specs)
 }
