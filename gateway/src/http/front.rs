@@ -150,7 +150,8 @@ impl Front {
                 reply::json(session, 200, &serde_json::json!({ "status": "ready" })).await
             }
             Route::Ready => {
-                self.refuse(session, request, &attempts::no_replica(&self.gateway, "any model")).await
+                // Asked many times a second while a fleet starts: an answer, not an event worth a line.
+                self.tell(session, request, &attempts::no_replica(&self.gateway, "any model")).await
             }
             Route::Models => {
                 let models = naming::names(&self.gateway, &config.models);
@@ -238,6 +239,11 @@ impl Front {
     async fn refuse(&self, session: &mut ServerSession, request: &Request, error: &Error) -> bool {
         self.gateway.metrics.refused.with_label_values(&[error.what.code()]).inc();
         Ending::refused(error).record(&self.gateway, request);
+        self.tell(session, request, error).await
+    }
+
+    /// Sends an error in the form that still fits; whether the connection may carry another request.
+    async fn tell(&self, session: &mut ServerSession, request: &Request, error: &Error) -> bool {
         if session.response_written().is_some_and(|header| header.status.as_u16() >= 200) {
             let event = error.event(relay::has_own_error_event(request.api));
             return session::write(session, &event).await && session.finish_body().await.is_ok();
