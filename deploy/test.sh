@@ -4,7 +4,7 @@
 set -eu
 . "$(dirname "$0")/toolchain.sh"
 
-need_to_build curl:curl venv:python3-venv
+need_to_build curl:curl venv:python3-venv redis-server:redis-server
 cd "$root"
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT

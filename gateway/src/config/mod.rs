@@ -1,6 +1,6 @@
 //! What the program may rely on, made once from what was written.
 //!
-//! [`raw`] is what was written, in any of four places; [`check`] alone knows defaults and ranges. Nothing reads the
+//! `raw` is what was written, in any of four places; `check` alone knows defaults and ranges. Nothing reads the
 //! environment later.
 
 mod blame;

@@ -1,6 +1,6 @@
 //! The engine: one OS thread that owns the scheduler and runs its steps on every rank.
 //!
-//! [`start`] loads, warms up and gives a [`Handle`]; nobody else sees a scheduler, and no lock is held around it.
+//! [`start()`] loads, warms up and gives a [`Handle`]; nobody else sees a scheduler, and no lock is held around it.
 
 mod answers;
 mod changes;
