@@ -85,13 +85,17 @@ impl App {
         }
     }
 
+    /// The model, once it is there; draining or stalled, it still is.
+    pub fn loaded(&self) -> Result<&Arc<Served>, Error> {
+        self.served.get().ok_or_else(|| Error::unavailable("loading its model"))
+    }
+
     /// The model, if requests may come now.
     pub fn served(&self) -> Result<&Arc<Served>, Error> {
-        match (self.state(), self.served.get()) {
-            (ReplicaState::Ready | ReplicaState::Stalled, Some(served)) => Ok(served),
-            (ReplicaState::Draining, _) => Err(Error::unavailable("draining")),
-            _ => Err(Error::unavailable("loading its model")),
+        if self.state() == ReplicaState::Draining {
+            return Err(Error::unavailable("draining"));
         }
+        self.loaded()
     }
 
     /// A name for one more sequence.

@@ -1,4 +1,6 @@
 //! `/v1/models`: the one model, under each of its names.
+//!
+//! While it loads there is none: scripts that wait for this route, as they do with other engines, wait rightly.
 
 use serde_json::{Value, json};
 
@@ -7,14 +9,20 @@ use super::respond::{self, Response};
 use crate::error::Error;
 
 /// All names.
-pub fn list(app: &App) -> Response {
+///
+/// # Errors
+///
+/// While the model loads.
+pub fn list(app: &App) -> Result<Response, Error> {
+    app.loaded()?;
     let names = model_names(&app.config);
     let models: Vec<_> = names.iter().map(|name| entry(app, name, &names[0])).collect();
-    respond::json(&json!({"object": "list", "data": models}))
+    Ok(respond::json(&json!({"object": "list", "data": models})))
 }
 
 /// One name; it may be percent-encoded, since names may hold slashes.
 pub fn one(app: &App, encoded: &str) -> Result<Response, Error> {
+    app.loaded()?;
     let names = model_names(&app.config);
     let name = percent_decode(encoded);
     if !names.contains(&name) {

@@ -140,7 +140,7 @@ fn look(app: &Arc<App>, route: Route, path: &str) -> Result<Response, Error> {
         Route::Report => respond::json(&app.report()),
         _ => match path.strip_prefix("/v1/models/") {
             Some(name) => models::one(app, name)?,
-            None => models::list(app),
+            None => models::list(app)?,
         },
     })
 }

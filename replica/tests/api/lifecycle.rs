@@ -14,6 +14,7 @@ fn while_loading_it_is_alive_and_not_ready() {
     assert_eq!(replica.get("/ping").status, 200);
     assert_eq!(replica.get("/ready").status, 503);
     assert_eq!(replica.get("/fleet/report").json()["state"], "loading");
+    assert_eq!(replica.get("/v1/models").status, 503);
     let reply = replica.chat("x", json!({}));
     assert_eq!((reply.status, reply.code()), (503, json!("not_ready")));
     assert!(reply.headers.contains_key("retry-after"));
