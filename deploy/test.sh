@@ -47,6 +47,7 @@ step format cargo fmt --all --check
 step build cargo build --workspace --bins --locked
 step model "$CARGO_TARGET_DIR/debug/flotilla" model fetch
 step lint cargo clippy --workspace --all-targets --locked -- -D warnings
+step cuda replica/cuda/check-stub.sh check --package replica --features cuda --locked
 step test cargo test --workspace --locked --no-fail-fast -- --show-output
 step docs env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 step sdk sdk
