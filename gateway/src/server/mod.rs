@@ -81,9 +81,9 @@ pub fn run(flags: Flags, config: Config, is_upgrade: bool) -> io::Result<()> {
         }
     });
     gateway.access.drain();
-    for runtime in [serving, administering] {
-        runtime.shutdown_timeout(Duration::ZERO);
-    }
+    // The process ends now, and its threads with it. Ending the runtimes in order would join threads that may
+    // never come to an end of their own.
+    std::mem::forget((serving, administering));
     background.shutdown_background();
     Ok(())
 }
