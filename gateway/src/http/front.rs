@@ -52,12 +52,14 @@ impl HttpServerApp for Front {
         if !session::open(&mut session, HeadLimits { head: client_idle, client_idle }).await {
             return None;
         }
-        let _running = Running::new(&self.gateway);
+        let running = Running::new(&self.gateway);
         if self.gateway.is_draining.load(Ordering::Relaxed) {
             session.set_keepalive(None);
         }
         // Boxed, so that a connection that waits for its next request takes no room for one.
         let keep = Box::pin(self.serve(&mut session)).await;
+        // The answer is out: what the connection still needs to close in order is no running request.
+        drop(running);
         session::close(session, keep).await
     }
 
