@@ -7,7 +7,7 @@ use replica::config::{Config, RawConfig, load};
 
 /// Serves one model with OpenAI's API.
 #[derive(Parser)]
-#[command(name = "flotilla-replica", version, allow_negative_numbers = true)]
+#[command(name = "flotilla-replica", version = env!("FLOTILLA_VERSION"), allow_negative_numbers = true)]
 pub struct Cli {
     #[command(flatten)]
     pub options: Options,

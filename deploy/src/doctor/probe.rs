@@ -77,12 +77,17 @@ fn xids() -> Vec<String> {
     log.lines().filter(|line| line.contains("NVRM: Xid")).map(ToOwned::to_owned).collect()
 }
 
-/// The CUDA version in `flotilla-replica --version`, as in `flotilla-replica 0.1.0 (cuda 12.8)`.
+/// The CUDA version that our replica was built with.
 fn build_cuda() -> Option<String> {
     let program = machine::program("flotilla-replica").ok()?;
-    let version = output(program.to_str()?, &["--version"])?;
-    let (_, rest) = version.split_once("cuda ")?;
-    Some(rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect())
+    cuda_of(&output(program.to_str()?, &["--version"])?)
+}
+
+/// The number in `flotilla-replica 0.1.0 (cuda 12.8)`; a build without CUDA names none.
+fn cuda_of(version: &str) -> Option<String> {
+    let (_, rest) = version.split_once("(cuda ")?;
+    let (number, _) = rest.split_once(')')?;
+    Some(number.to_owned())
 }
 
 /// Free bytes and size of the file system at a path.
@@ -163,4 +168,32 @@ async fn replicas(addresses: &[String]) -> Vec<Replica> {
         });
     }
     replicas
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_toolkit_is_read_from_the_replicas_version() {
+        let check = |version: &str, expected: Option<&str>| {
+            assert_eq!(cuda_of(version).as_deref(), expected, "{version}");
+        };
+        check("flotilla-replica 0.1.0 (cuda 12.8)\n", Some("12.8"));
+        check("flotilla-replica 0.1.0\n", None);
+        check("flotilla-replica 0.1.0 (cuda)\n", None);
+    }
+
+    /// Against the program itself, where it lies beside the tests: a CUDA build that doesn't tell its number
+    /// would silence every verdict on drivers.
+    #[test]
+    fn the_replica_beside_us_tells_its_toolkit() {
+        let folder = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
+        let Ok(said) = Command::new(folder.join("flotilla-replica")).arg("--version").output() else {
+            return println!("SKIPPED doctor_build: flotilla-replica is not built");
+        };
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        assert!(said.starts_with("flotilla-replica "), "{said}");
+        assert_eq!(said.contains("cuda"), cuda_of(&said).is_some(), "{said}");
+    }
 }

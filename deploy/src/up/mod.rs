@@ -6,6 +6,7 @@
 mod child;
 mod console;
 mod fleet;
+mod greeting;
 pub mod layout;
 pub mod leash;
 pub mod ports;

@@ -11,10 +11,10 @@ use tokio::task::JoinSet;
 use super::child::{Spec, State, Wanted, keep};
 use super::console::{self, Console};
 use super::fleet::{self, Ports};
+use super::greeting::greeting;
 use super::layout::{Wish, lay_out};
 use super::ports;
 use super::settings::{Args, Settings};
-use crate::http::Peer;
 use crate::machine::{Machine, program};
 use crate::model::source::Source;
 use crate::model::store::Store;
@@ -113,14 +113,19 @@ async fn serve(specs: Vec<Spec>, settings: &Settings, console: Console) -> Resul
     let (wanted, orders) = watch::channel(Wanted::Run);
     let (sender, mut states) = mpsc::channel(64);
     let names: Vec<_> = specs.iter().map(|spec| spec.who.clone()).collect();
+    let authorities: Vec<_> = specs.iter().map(|spec| spec.authority.clone()).collect();
     let mut children = JoinSet::new();
     for (index, spec) in specs.into_iter().enumerate() {
         children.spawn(keep(index, spec, console.clone(), orders.clone(), sender.clone()));
     }
     drop(sender);
+    let greeting = || {
+        let replica = authorities.get(1).map(String::as_str);
+        greeting(&authorities[0], replica, settings.replica_flag("--api-key"), authorities.len() - 1)
+    };
     let end = tokio::select! {
         () = signals.next() => End::Asked,
-        failure = watch_over(&names, &mut states, settings, &console) => End::Failed(failure),
+        failure = watch_over(&names, &mut states, &console, greeting) => End::Failed(failure),
     };
     console.status(None);
     console.line("flotilla", "ending; Ctrl-C again ends at once");
@@ -146,8 +151,8 @@ async fn all_gone(children: &mut JoinSet<()>) {
 async fn watch_over(
     names: &[String],
     states: &mut mpsc::Receiver<(usize, State)>,
-    settings: &Settings,
     console: &Console,
+    greeting: impl AsyncFn() -> [String; 2],
 ) -> String {
     let mut now = vec![State::Starting; names.len()];
     let mut was_ready = false;
@@ -176,7 +181,9 @@ async fn watch_over(
         if !was_ready && now.iter().all(|state| *state == State::Ready) {
             was_ready = true;
             console.status(None);
-            greet(settings, names.len() - 1, console).await;
+            for line in greeting().await {
+                console.line("flotilla", line);
+            }
         }
     }
 }
@@ -186,28 +193,6 @@ fn status(names: &[String], now: &[State]) -> String {
     let missing: Vec<_> = names.iter().zip(now).filter(|(_, state)| **state != State::Ready).collect();
     let missing: Vec<_> = missing.iter().map(|(name, _)| name.as_str()).collect();
     format!("{ready} of {} ready, waiting for {}", names.len(), missing.join(", "))
-}
-
-/// Says that all is ready, with a line to try that works as it stands.
-async fn greet(settings: &Settings, replicas: usize, console: &Console) {
-    let authority = format!("{}:{}", fleet::reachable(settings.host), settings.port);
-    let peer = Peer { authority: &authority, key: None, deadline: Duration::from_secs(5) };
-    let models = peer.get("/v1/models").await.ok();
-    let models = models.and_then(|answer| serde_json::from_slice::<serde_json::Value>(&answer.body).ok());
-    let model = models.as_ref().and_then(|models| models["data"][0]["id"].as_str()).unwrap_or("MODEL");
-    console.line(
-        "flotilla",
-        format!("ready: http://{authority}/v1 serves {model} on {replicas} replicas. Try:"),
-    );
-    let body = format!(
-        r#"{{"model":"{model}","stream":true,"messages":[{{"role":"user","content":"What is the capital of France?"}}]}}"#
-    );
-    console.line(
-        "flotilla",
-        format!(
-            "curl -N http://{authority}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'"
-        ),
-    );
 }
 
 /// Ctrl-C, a supervisor's TERM, and the terminal that went away.
