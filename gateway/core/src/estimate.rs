@@ -36,6 +36,8 @@ const KV_PRICE_S: f64 = 0.05;
 const KV_SHARE_MAX: f64 = 0.99;
 /// A full running set makes a prompt token take this many times as long as an empty one.
 const DECODE_DRAG: f64 = 1.0;
+/// A line at a replica may be as long as this share of its places.
+const LINE_SHARE: f64 = 0.5;
 /// Sequences that fill a running set whose size is unknown.
 const RUNNING_MAX_ASSUMED: f64 = 64.0;
 /// How many times as long everything takes on a replica that has just become ready.
@@ -97,13 +99,32 @@ impl Outlook {
 
     /// Whether a request that will hold so many KV tokens can start there at once.
     pub fn has_room(&self, kv_tokens: f64) -> bool {
+        self.has_room_beside(kv_tokens, 0)
+    }
+
+    /// Whether it can start at once or join a short line, where the replica keeps one.
+    ///
+    /// To wait where the prefix is may be sooner than to compute it elsewhere; the gateway's own queue, which gives
+    /// the first free place to the first in turn, has no such choice. A long line would take its choices from it.
+    pub fn has_room_in_line(&self, kv_tokens: f64) -> bool {
+        self.has_room_beside(kv_tokens, self.line_max())
+    }
+
+    /// The most that may wait there by our doing: half of what it lets wait, the rest is for other gateways.
+    fn line_max(&self) -> u32 {
+        let places = self.running_max.map_or(0.0, f64::from);
+        (self.waiting_max.unwrap_or(0) / 2).min((places * LINE_SHARE) as u32)
+    }
+
+    /// The same where `line` requests may wait for a place; none may wait for KV blocks, which nobody promised.
+    fn has_room_beside(&self, kv_tokens: f64, line: u32) -> bool {
         if self.is_full {
             return false;
         }
         if self.occupancy == 0 {
             return true;
         }
-        let has_place = self.running_max.is_none_or(|max| self.occupancy < max.max(1));
+        let has_place = self.running_max.is_none_or(|max| self.occupancy < max.max(1).saturating_add(line));
         has_place && self.kv.is_none_or(|(used, pool)| used + kv_tokens <= pool)
     }
 }

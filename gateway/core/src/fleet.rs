@@ -211,9 +211,10 @@ impl Fleet {
         replica.load.first_token(ticket.serial);
         replica.breaker.lives();
         let mut rates = replica.rates;
-        learn::first_token(&mut rates, ticket, now);
+        let said = replica.load.sample().prefill_tokens_per_s.filter(|rate| rate.is_finite() && *rate > 0.0);
+        learn::first_token(&mut rates, ticket, said, now);
         replica.rates = rates;
-        learn::first_token(&mut self.rates, ticket, now);
+        learn::first_token(&mut self.rates, ticket, said, now);
     }
 
     /// The request is over, whatever its outcome: its load is taken back and its replica judged.

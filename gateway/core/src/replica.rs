@@ -238,8 +238,11 @@ impl Replica {
     /// What a new request would meet, with `prior` for what was not learned here.
     pub fn outlook(&self, prior: &Prior, now: Instant) -> Outlook {
         let said = self.load.sample().prefill_tokens_per_s.filter(|rate| rate.is_finite() && *rate > 0.0);
-        let rate_prior = said.unwrap_or(prior.prefill_tokens_per_s);
-        let rate = self.rates.prefill_tokens_per_s.read(rate_prior, RATE_HALF_LIFE, now).max(1.0);
+        let learned =
+            || self.rates.prefill_tokens_per_s.read(prior.prefill_tokens_per_s, RATE_HALF_LIFE, now);
+        // A replica measures its steps exactly; the times of its answers are blurred by whatever else ran, and
+        // equal replicas that look unequal scatter what belongs together.
+        let rate = said.unwrap_or_else(learned).max(1.0);
         let ease = match self.state {
             State::Warming(since) => 1.0 - (now.since(since).as_secs_f64() / WARMING.as_secs_f64()).min(1.0),
             _ => 0.0,

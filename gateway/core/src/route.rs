@@ -128,6 +128,17 @@ pub struct Router {
     last: Option<ReplicaId>,
     /// Kept between calls so that choosing allocates nothing.
     candidates: Vec<Candidate>,
+    /// The same.
+    waiting: Vec<u32>,
+}
+
+/// What one prompt asks of one replica.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_field_names, reason = "quantities end in their unit")]
+struct Work {
+    cached_tokens: u32,
+    uncached_tokens: u32,
+    kv_tokens: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -136,9 +147,10 @@ struct Candidate {
     endpoint_hash: u64,
     requests: u32,
     kv_share: f64,
-    uncached_tokens: u32,
-    cached_tokens: u32,
+    work: Work,
     ttft_s: f64,
+    /// `ttft_s`, and how long computing this prompt there delays those behind it, in seconds of all of them.
+    cost_s: f64,
     is_probe: bool,
 }
 
@@ -183,10 +195,10 @@ impl Router {
             model: demand.model,
             prompt_bytes: demand.prompt_bytes,
             ttft: Duration::from_secs_f64(winner.ttft_s.clamp(0.0, 1e6)),
-            cached_tokens: winner.cached_tokens,
+            cached_tokens: winner.work.cached_tokens,
             share: Share {
-                prompt_tokens: winner.uncached_tokens,
-                kv_tokens: winner.uncached_tokens.saturating_add(answer_tokens),
+                prompt_tokens: winner.work.uncached_tokens,
+                kv_tokens: winner.work.uncached_tokens.saturating_add(answer_tokens),
             },
             reason,
         })
@@ -212,22 +224,17 @@ impl Router {
         let is_too_long = !untried().any(|replica| replica.fits(prompt_tokens));
         let fitting = || untried().filter(|replica| is_too_long || replica.fits(prompt_tokens));
         let is_panic = !fitting().any(|replica| replica.breaker().admits(now));
+        let admitting = || fitting().filter(|replica| is_panic || replica.breaker().admits(now));
+        let behind = requests_behind(admitting(), &mut self.waiting);
         self.candidates.clear();
-        for replica in fitting().filter(|replica| is_panic || replica.breaker().admits(now)) {
+        for replica in admitting() {
             let outlook = replica.outlook(&prior, now);
             let cached_tokens = cached_tokens(matched(replica.id()), demand.prompt_bytes, prompt_tokens);
-            let kv_tokens = f64::from(prompt_tokens - cached_tokens) + f64::from(answer_tokens);
-            let may = outlook.has_room(kv_tokens) && (!demand.is_batch || outlook.is_idle());
-            if may {
-                let cost = outlook.ttft_s(f64::from(prompt_tokens - cached_tokens), kv_tokens);
-                self.candidates.push(Candidate::new(
-                    replica,
-                    &outlook,
-                    prompt_tokens,
-                    cached_tokens,
-                    cost,
-                    now,
-                ));
+            let uncached_tokens = prompt_tokens - cached_tokens;
+            let kv_tokens = f64::from(uncached_tokens) + f64::from(answer_tokens);
+            if outlook.has_room_in_line(kv_tokens) && (!demand.is_batch || outlook.is_idle()) {
+                let work = Work { cached_tokens, uncached_tokens, kv_tokens };
+                self.candidates.push(Candidate::new(replica, &outlook, work, behind, now));
             }
         }
         // A request that already failed somewhere is not gambled with, if there is a choice.
@@ -249,7 +256,7 @@ impl Router {
             Policy::RoundRobin => (self.next_in_turn(), Reason::Policy),
             Policy::LeastRequests => by(|candidate| f64::from(candidate.requests), rng),
             Policy::LeastKv => by(|candidate| candidate.kv_share, rng),
-            Policy::PrefixAffinity => by(|candidate| -f64::from(candidate.cached_tokens), rng),
+            Policy::PrefixAffinity => by(|candidate| -f64::from(candidate.work.cached_tokens), rng),
             Policy::ExpectedTtft => self.by_ttft(demand, rng),
         }
     }
@@ -264,20 +271,20 @@ impl Router {
         if let Some(session) = demand.session {
             let home = self.candidates.iter().max_by_key(|candidate| mix(session ^ candidate.endpoint_hash));
             if let Some(home) =
-                home.filter(|home| home.ttft_s <= best.ttft_s * (1.0 + SESSION_SHARE) + SESSION_S)
+                home.filter(|home| home.cost_s <= best.cost_s * (1.0 + SESSION_SHARE) + SESSION_S)
             {
                 return (*home, Reason::Session);
             }
         }
-        let reason = if best.cached_tokens > 0 { Reason::Prefix } else { Reason::Soonest };
+        let reason = if best.work.cached_tokens > 0 { Reason::Prefix } else { Reason::Soonest };
         (best, reason)
     }
 
-    /// The soonest; among about equals the one with fewest requests, then by lot.
+    /// The cheapest, which is the soonest while nobody waits; among about equals the one with fewest requests, then by lot.
     fn soonest(&self, rng: &mut impl RngCore) -> Candidate {
-        let best = self.candidates.iter().map(|candidate| candidate.ttft_s).fold(f64::INFINITY, f64::min);
+        let best = self.candidates.iter().map(|candidate| candidate.cost_s).fold(f64::INFINITY, f64::min);
         let limit = best * (1.0 + TIE_SHARE) + TIE_S;
-        let close = self.candidates.iter().filter(|candidate| candidate.ttft_s <= limit);
+        let close = self.candidates.iter().filter(|candidate| candidate.cost_s <= limit);
         draw(close, |candidate| f64::from(candidate.requests), rng)
     }
 
@@ -294,25 +301,35 @@ impl Router {
 }
 
 impl Candidate {
-    fn new(
-        replica: &Replica,
-        outlook: &Outlook,
-        prompt_tokens: u32,
-        cached_tokens: u32,
-        ttft_s: f64,
-        now: Instant,
-    ) -> Self {
+    fn new(replica: &Replica, outlook: &Outlook, work: Work, behind: f64, now: Instant) -> Self {
+        let uncached_tokens = f64::from(work.uncached_tokens);
+        let ttft_s = outlook.ttft_s(uncached_tokens, work.kv_tokens);
         Self {
             id: replica.id(),
             endpoint_hash: replica.endpoint_hash,
             requests: outlook.occupancy,
             kv_share: outlook.kv.map_or_else(|| outlook.places_share(), |(used, pool)| used / pool),
-            uncached_tokens: prompt_tokens - cached_tokens,
-            cached_tokens,
+            work,
             ttft_s,
+            cost_s: ttft_s + behind * uncached_tokens / outlook.prefill_tokens_per_s,
             is_probe: matches!(replica.breaker().circuit(now), Circuit::Probing { .. }),
         }
     }
+}
+
+/// Requests of ours that each second of prefill delays: those that wait for their first token on a replica of the
+/// quieter quarter, but for the one whose turn it is.
+///
+/// Without this price a busy fleet computes prefixes anew to spare one request a little, and grows busier. It is the
+/// quieter quarter because a few that are swamped (a burst for one prefix) are no reason to spare the idle.
+fn requests_behind<'a>(replicas: impl Iterator<Item = &'a Replica>, waiting: &mut Vec<u32>) -> f64 {
+    waiting.clear();
+    waiting.extend(replicas.map(|replica| replica.load().requests() - replica.load().decoding()));
+    if waiting.is_empty() {
+        return 0.0;
+    }
+    let quarter = waiting.len() / 4;
+    f64::from(waiting.select_nth_unstable(quarter).1.saturating_sub(1))
 }
 
 /// One of the least by `cost`, each with the same chance.

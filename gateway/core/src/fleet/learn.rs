@@ -7,7 +7,7 @@ use crate::load::Ticket;
 use crate::replica::Rates;
 
 /// What the time to the first token says about rate and overhead.
-pub(super) fn first_token(rates: &mut Rates, ticket: &Ticket, now: Instant) {
+pub(super) fn first_token(rates: &mut Rates, ticket: &Ticket, said: Option<f64>, now: Instant) {
     /// Below this much work the time is overhead, above it the rate shows.
     const WORK_TOKENS_MIN: f64 = 256.0;
     let ttft = now.since(ticket.began).as_secs_f64();
@@ -17,8 +17,13 @@ pub(super) fn first_token(rates: &mut Rates, ticket: &Ticket, now: Instant) {
     }
     let Some((queued_tokens, slowdown)) = ticket.ahead else { return };
     let work = queued_tokens + f64::from(ticket.share.prompt_tokens);
-    if work < WORK_TOKENS_MIN {
+    if let Some(rate) = said {
+        rates.overhead_s.learn((ttft - work * slowdown / rate).max(0.0), now);
+    } else if work < WORK_TOKENS_MIN {
         rates.overhead_s.learn(ttft, now);
+        return;
+    }
+    if work < WORK_TOKENS_MIN {
         return;
     }
     let computing = ttft - rates.overhead_s.value().unwrap_or(0.0);

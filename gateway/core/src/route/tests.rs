@@ -202,6 +202,67 @@ fn a_hot_prefix_stays_where_it_is_while_that_is_sooner() {
     assert!(spread[0] >= 6, "{spread:?}");
 }
 
+/// Requests that all hold no prefix but of replica 0, which runs as many as it can.
+fn beside_a_full_home(waiting_max: u32, kv_usage: f64) -> u32 {
+    let home = Sample {
+        running: Some(4),
+        running_max: Some(4),
+        waiting_max: Some(waiting_max),
+        kv_usage: Some(kv_usage),
+        kv_tokens_max: Some(10_000),
+        ..rated(1000.0)
+    };
+    let other = Sample { running: Some(1), kv_usage: Some(0.1), ..home };
+    let mut fleet = fleet_of(&[home, other]);
+    // Answers there end at once, so a place comes free soon.
+    for _ in 0..8 {
+        let decision = Router::default().choose(
+            &Demand { tried: &[ReplicaId(1)], ..demand(10) },
+            &fleet,
+            |_| 0,
+            START,
+            &mut rng(),
+        );
+        let Ok(decision) = decision else { break };
+        let ticket = fleet.begin(&decision, START).unwrap();
+        fleet.end(ticket, Outcome::Answered(Usage::default()), START + Duration::from_millis(1));
+    }
+    let matched = |id| if id == ReplicaId(0) { 31 } else { 0 };
+    Router::default().choose(&demand(4000), &fleet, matched, START, &mut rng()).unwrap().replica.0
+}
+
+#[test]
+fn a_short_line_where_the_prefix_is_beats_computing_it_elsewhere() {
+    assert_eq!(beside_a_full_home(8, 0.3), 0);
+}
+
+#[test]
+fn nobody_lines_up_where_no_line_is_kept_or_for_blocks() {
+    assert_eq!(beside_a_full_home(0, 0.3), 1);
+    assert_eq!(beside_a_full_home(8, 0.99), 1);
+}
+
+/// While many wait everywhere, a second of prefill delays them all: what is cached weighs more than a short queue.
+#[test]
+fn a_busy_fleet_computes_no_prefix_anew_to_spare_one_request_a_little() {
+    let choose = |waiting: u32| {
+        let mut fleet = fleet_of(&[rated(1000.0); 2]);
+        let mut router = Router::new(Policy::RoundRobin);
+        for _ in 0..2 * waiting {
+            let _ticket = send(&mut router, &mut fleet, &demand(10), &mut rng()).unwrap();
+        }
+        for _ in 0..10 {
+            // Only replica 0 is left to it.
+            let only_first = Demand { tried: &[ReplicaId(1)], ..demand(120) };
+            let _ticket = send(&mut router, &mut fleet, &only_first, &mut rng()).unwrap();
+        }
+        let matched = |id| if id == ReplicaId(0) { 7 } else { 0 };
+        Router::default().choose(&demand(1000), &fleet, matched, START, &mut rng()).unwrap().replica.0
+    };
+    assert_eq!(choose(0), 1);
+    assert_eq!(choose(4), 0);
+}
+
 #[test]
 fn equals_are_drawn_by_lot() {
     let mut winners = std::collections::BTreeSet::new();
