@@ -70,6 +70,8 @@ pub struct Config {
     pub threads: Option<u32>,
     /// Most sequences that wait.
     pub queue_max: u32,
+    /// How long a step may take before the process ends.
+    pub step_timeout: Duration,
     /// How long answers may take to finish once draining.
     pub drain_timeout: Duration,
     /// Largest request body.
@@ -187,6 +189,7 @@ impl TryFrom<RawConfig> for Config {
         refuse_unfinished(&raw)?;
         let model = required("model", raw.model)?;
         let drain = real("drain_timeout", raw.drain_timeout, 30.0, 0.0, 86_400.0)?;
+        let step = real("step_timeout", raw.step_timeout, 120.0, 0.1, 86_400.0)?;
         let body_bytes_max = whole("body_bytes_max", raw.body_bytes_max, 32 << 20, 1024, 1 << 30)?;
         Ok(Self {
             model: match Fake::read(&model) {
@@ -226,6 +229,7 @@ impl TryFrom<RawConfig> for Config {
             device: word("device", raw.device, Device::Auto, DEVICES)?,
             threads: optional("threads", raw.threads, 1, 1024)?,
             queue_max: whole("queue_max", raw.queue_max, 256, 1, 1 << 20)?,
+            step_timeout: Duration::from_secs_f64(step),
             drain_timeout: Duration::from_secs_f64(drain),
             body_bytes_max: body_bytes_max as usize,
             log_level: word("log_level", raw.log_level, "info", LOG_LEVELS)?.to_owned(),

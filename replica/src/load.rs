@@ -177,6 +177,7 @@ fn engine_options(config: &Config, source: Source, place: Place) -> engine::Opti
         waiting_max: config.queue_max,
         step_tokens_max: config.step_tokens_max,
         step_target: Some(STEP_TARGET),
+        step_timeout: config.step_timeout,
         policy: if config.by_priority { Policy::Priority } else { Policy::Fcfs },
         prefix_caching: config.prefix_caching,
     }

@@ -13,6 +13,7 @@ use crate::api::app::App;
 use crate::api::register::Registrar;
 use crate::api::server::listen;
 use crate::config::Config;
+use crate::engine::Handle;
 use crate::load::{Loaded, load};
 use crate::telemetry;
 
@@ -24,6 +25,8 @@ const BLOCKING_THREADS: usize = 8;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What connections get to send their last bytes.
 const GOODBYE: Duration = Duration::from_secs(1);
+/// What a group of ranks gets to find out itself who hangs.
+const GRACE: Duration = Duration::from_secs(1);
 /// By convention, of a program that SIGINT ended.
 const INTERRUPTED: u8 = 130;
 
@@ -63,11 +66,11 @@ async fn live(config: Config) -> Result<ExitCode, String> {
     let app = Arc::new(App::new(config));
     let (end, ending) = watch::channel(false);
     let server = tokio::spawn(listen(listener, app.clone(), ending));
-    let code = serve(&app, port, &mut signals).await?;
-    // Connections close after the answer they are giving; idle ones close now.
+    let code = serve(&app, port, &mut signals).await;
+    // Connections close after the answer they are giving, which may be why it failed; idle ones close now.
     end.send_replace(true);
     drop(tokio::time::timeout(GOODBYE, server).await);
-    Ok(code)
+    code
 }
 
 /// Tells whoever started us where we are: with port 0 only we know.
@@ -102,7 +105,8 @@ async fn serve(app: &Arc<App>, port: u16, signals: &mut Signals) -> Result<ExitC
     };
     let held = app.held.clone();
     tokio::spawn(async move { held.follow(cached).await });
-    app.open(Arc::new(served));
+    let served = Arc::new(served);
+    app.open(served.clone());
     if let Some(registrar) = registrar(&app.config, port) {
         tokio::spawn(registrar.keep());
     }
@@ -119,8 +123,27 @@ async fn serve(app: &Arc<App>, port: u16, signals: &mut Signals) -> Result<ExitC
             Err(_) => "the engine's thread panicked".to_owned(),
         }),
         _ = signals.interrupt.recv() => Ok(ExitCode::from(INTERRUPTED)),
-        _ = signals.terminate.recv() => Ok(drain(app, &mut signals.interrupt).await),
+        _ = signals.terminate.recv() => tokio::select! {
+            code = drain(app, &mut signals.interrupt) => Ok(code),
+            reason = hung(&served.engine, &app.config) => Err(reason),
+        },
+        reason = hung(&served.engine, &app.config) => Err(reason),
     }
+}
+
+/// Waits for a step that does not end, and gives the engine up then: nothing in this process can get its thread
+/// back, so the process ends too and whoever started it starts another.
+async fn hung(engine: &Handle, config: &Config) -> String {
+    // The ranks of a group watch each other, and know better who is missing: they come first.
+    let grace = if config.tensor_parallel_size > 1 { GRACE } else { Duration::ZERO };
+    while engine.stalled_for() <= config.step_timeout + grace {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    let limit = config.step_timeout;
+    let reason = format!("a step has not ended within {limit:?} (--step-timeout)");
+    tracing::error!(reason, "the engine hangs; the replica ends");
+    engine.give_up(&reason);
+    reason
 }
 
 /// Takes nothing new and gives what runs its time. New connections are still answered, so that probes learn it.

@@ -10,12 +10,12 @@ use std::time::Instant;
 use replica_core::sampler::Sampled;
 use replica_core::sequence::{Finish, Timing};
 use shared::id::SequenceId;
-use tokio::sync::mpsc;
 
 use super::content::{Content, Piece};
 use super::served::Served;
 use super::stop::StopStrings;
 use super::tokenizer::Decoder;
+use crate::engine::Events;
 use crate::engine::command::Event;
 use crate::error::Error;
 use crate::telemetry::metrics::{ChoiceRecord, Metrics};
@@ -65,7 +65,7 @@ pub struct Answer {
     id: SequenceId,
     served: Arc<Served>,
     metrics: Arc<Metrics>,
-    events: mpsc::Receiver<Event>,
+    events: Events,
     decoder: Decoder,
     stops: StopStrings,
     content: Content,
@@ -87,7 +87,7 @@ pub struct Start {
     /// The sequence it shows.
     pub id: SequenceId,
     /// The sequence's events.
-    pub events: mpsc::Receiver<Event>,
+    pub events: Events,
     /// When the request came.
     pub arrival: Instant,
     /// Tokens of its prompt.
@@ -160,7 +160,7 @@ impl Answer {
     /// What ended the sequence; it is the last then.
     pub fn poll_delta(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Delta, Error>>> {
         while !self.is_over {
-            let event = ready!(self.events.poll_recv(context));
+            let event = ready!(self.events.poll_next(context));
             if let Err(error) = self.take(event) {
                 self.end("abort");
                 return Poll::Ready(Some(Err(error)));

@@ -79,7 +79,7 @@ impl App {
         }
         match self.served.get() {
             Some(served) if served.engine.stalled_for() > STALLED_AFTER => ReplicaState::Stalled,
-            Some(served) if served.engine.snapshot().ended => ReplicaState::Stalled,
+            Some(served) if served.engine.is_over() => ReplicaState::Stalled,
             Some(_) => ReplicaState::Ready,
             None => ReplicaState::Loading,
         }

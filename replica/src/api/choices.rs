@@ -111,7 +111,7 @@ fn start_one(plan: &Plan, index: usize, record: &Record, served: &Arc<Served>) -
     let echo = plan.echo().then(|| plan.echo_of(index, &served.tokenizer));
     let start = Start {
         id,
-        events,
+        events: served.engine.events(events),
         arrival,
         prompt_tokens,
         counts_prompt,

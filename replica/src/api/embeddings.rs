@@ -17,6 +17,7 @@ use super::record::{Origin, Record};
 use super::respond::{Response, json_response};
 use super::served::Served;
 use super::usage::Usage;
+use crate::engine::Events;
 use crate::engine::command::Event;
 use crate::error::Error;
 
@@ -76,7 +77,7 @@ pub async fn embed(
         // A row of the prompt comes at most once.
         let (sender, events) = mpsc::channel(request.tokens.len() + 4);
         served.engine.submit(request, sender).map_err(|refusal| refused(refusal, app, served))?;
-        running.push(events);
+        running.push(served.engine.events(events));
     }
     record.outcome = "aborted";
     let mut vectors = Vec::with_capacity(running.len());
@@ -91,9 +92,9 @@ pub async fn embed(
     Ok(json_response(http::StatusCode::OK, body(&asked, &vectors, usage)))
 }
 
-async fn rows(mut events: mpsc::Receiver<Event>) -> Result<Vec<f32>, Error> {
+async fn rows(mut events: Events) -> Result<Vec<f32>, Error> {
     let mut rows = Vec::new();
-    while let Some(event) = events.recv().await {
+    while let Some(event) = events.next().await {
         match event {
             Event::Hidden(more) => rows.extend(more),
             Event::Finished(Finish::Failed(reason)) => return Err(Error::failed(reason)),

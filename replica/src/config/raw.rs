@@ -90,6 +90,9 @@ pub struct RawConfig {
     /// Most requests that wait [default: 256]
     #[arg(long, value_name = "N")]
     pub queue_max: Option<u32>,
+    /// Seconds that a step may take on any rank before the process ends, to be started again [default: 120]
+    #[arg(long, value_name = "SECONDS")]
+    pub step_timeout: Option<f64>,
     /// Seconds that answers get to finish after SIGTERM [default: 30]
     #[arg(long, value_name = "SECONDS")]
     pub drain_timeout: Option<f64>,

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use super::clock;
 use super::command::{Command, Event, Mask};
+use super::lost::{Events, Lost};
 use super::stats::{Snapshot, Stats};
 
 /// Reaches the engine from any thread; cheap to clone.
@@ -18,6 +19,7 @@ use super::stats::{Snapshot, Stats};
 pub struct Handle {
     pub(super) inbox: SyncSender<Command>,
     pub(super) stats: Arc<Stats>,
+    pub(super) lost: Lost,
     /// The most sequences submitted and not ended: those that run plus those that may wait.
     pub(super) outstanding_max: u32,
 }
@@ -29,7 +31,7 @@ pub enum Refusal {
     Full,
     /// It finishes what it has: 503.
     Draining,
-    /// Its thread is gone: 503.
+    /// Its thread is gone or hangs: 503.
     Ended,
 }
 
@@ -54,6 +56,9 @@ impl Handle {
         answer: mpsc::Sender<Event>,
         mask: Option<Mask>,
     ) -> Result<(), Refusal> {
+        if self.lost.is_told() {
+            return Err(Refusal::Ended);
+        }
         if self.stats.draining.load(Relaxed) {
             return Err(Refusal::Draining);
         }
@@ -81,6 +86,21 @@ impl Handle {
         self.stats.draining.store(true, Relaxed);
         // Only wakes an idle engine: a busy one sees the flag at its next step, whatever its inbox holds.
         drop(self.inbox.try_send(Command::Drain));
+    }
+
+    /// What the receiver of an answer hears, with the end of a lost engine in it.
+    pub fn events(&self, answer: mpsc::Receiver<Event>) -> Events {
+        Events::new(answer, &self.lost)
+    }
+
+    /// Gives the engine up: its thread hangs, so every open answer ends with this reason and nothing new is taken.
+    pub fn give_up(&self, reason: &str) {
+        self.lost.tell(reason);
+    }
+
+    /// Whether it takes no more sequences for good: its thread has ended, or was given up.
+    pub fn is_over(&self) -> bool {
+        self.lost.is_told() || self.stats.ended.load(Relaxed)
     }
 
     /// The engine's numbers now.

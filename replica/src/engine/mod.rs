@@ -9,6 +9,7 @@ pub mod command;
 mod draw;
 mod handle;
 mod kv_cache;
+mod lost;
 mod plan;
 mod start;
 mod stats;
@@ -16,6 +17,7 @@ mod steps;
 
 pub use changes::Cached;
 pub use handle::{Handle, Refusal};
+pub use lost::Events;
 pub use plan::{Options, Place, Source};
 pub use start::{StartError, Started, start};
 pub use stats::{STEP_ROWS_BOUNDS, Snapshot};

@@ -16,9 +16,9 @@ use crate::model::{Decoder, Loader, Model, Output, Precision, Split, blueprint, 
 use crate::parallel::{Collective, Group, RankFailure, Run, Times, self_test};
 use crate::weights::Checkpoint;
 
-/// How long ranks wait for each other before the group ends.
-const TIMES: Times =
-    Times { join: Duration::from_secs(30), load: Duration::from_mins(30), step: Duration::from_mins(2) };
+/// How long ranks wait for each other at the start before the group ends.
+const JOIN: Duration = Duration::from_secs(30);
+const LOAD: Duration = Duration::from_mins(30);
 
 /// Blocks that must stay free for each running sequence when one is admitted.
 const RESERVE_BLOCKS: u32 = 1;
@@ -98,6 +98,8 @@ pub struct Options {
     pub step_tokens_max: u32,
     /// How long a step should take at most.
     pub step_target: Option<Duration>,
+    /// How long ranks wait for each other in a step before the group ends.
+    pub step_timeout: Duration,
     /// Who goes first.
     pub policy: Policy,
     /// Whether prefixes are found again.
@@ -173,7 +175,8 @@ impl Plan {
     ) -> Result<Group<Output>, RankFailure> {
         let done = AtomicU64::new(0);
         let ranks = self.options.ranks as usize;
-        Group::start(ranks, TIMES, move |mut seat| {
+        let times = Times { join: JOIN, load: LOAD, step: self.options.step_timeout };
+        Group::start(ranks, times, move |mut seat| {
             let device = self.device(seat.rank())?;
             self_test(&device, &mut *seat).map_err(|fault| fault.to_string())?;
             let progress = |bytes: u64| progress(done.fetch_add(bytes, Relaxed) + bytes);

@@ -13,6 +13,7 @@ use shared::id::{BlockHash, SequenceId};
 use shared::wire::RankReport;
 
 use super::changes::{Cached, Changes};
+use super::lost::Lost;
 use super::plan::{Options, Plan};
 use super::stats::Stats;
 use super::steps::{Ends, Engine};
@@ -61,7 +62,7 @@ pub fn start(
     let outstanding_max = plan.limits.waiting_max;
     // Every outstanding sequence may be added and aborted before the engine looks.
     let (sender, inbox) = sync_channel(2 * outstanding_max as usize + 16);
-    let handle = Handle { inbox: sender, stats: Arc::clone(&stats), outstanding_max };
+    let handle = Handle { inbox: sender, stats: Arc::clone(&stats), lost: Lost::default(), outstanding_max };
     let limits = plan.limits;
     let (tell, told) = sync_channel(1);
     let (changes, cached) = Changes::new();

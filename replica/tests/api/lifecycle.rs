@@ -92,6 +92,26 @@ fn an_engine_that_gets_nowhere_is_not_ready_and_comes_back() {
     assert_eq!(replica.get("/ready").status, 200);
 }
 
+#[test]
+fn a_step_that_does_not_end_ends_the_replica_and_every_stream_hears_why() {
+    for ranks in ["1", "3"] {
+        let arguments = ["--step-timeout", "2", "--tensor-parallel-size", ranks];
+        let replica = Replica::start_slow(20, &arguments);
+        let body = chat_body("tell me", json!({"max_tokens": 4000, "stream": true}));
+        let mut stream = replica.stream("/v1/chat/completions", &body);
+        stream.next().unwrap();
+        let mut whole = replica.connect();
+        let stuck = json!({"prompt": "[[stall:600000]]", "max_tokens": 9}).to_string();
+        whole.send("POST", "/v1/completions", &[], stuck.as_bytes());
+        let last = stream.last().unwrap();
+        assert!(last.contains("\"error\"") && last.contains("step"), "{ranks} ranks: {last}");
+        assert_eq!(whole.receive().status, 500);
+        let (status, log) = replica.wait();
+        assert_eq!(status.code(), Some(1), "{log}");
+        assert!(log.contains("--step-timeout"), "{log}");
+    }
+}
+
 // A failed start is one line and no panic (U071's manner of speaking).
 #[test]
 fn a_start_that_fails_says_why_in_one_line() {

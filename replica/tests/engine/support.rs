@@ -33,6 +33,7 @@ pub fn options() -> Options {
         waiting_max: 64,
         step_tokens_max: 256,
         step_target: None,
+        step_timeout: DEADLINE,
         policy: Policy::Fcfs,
         prefix_caching: true,
     }
