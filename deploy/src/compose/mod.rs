@@ -1,10 +1,12 @@
-//! `flotilla compose`: writes a stack. One topology, several renderings: a Compose file, systemd units.
+//! `flotilla compose`: writes a stack. One topology, several renderings: a Compose file, systemd units, Kubernetes.
 //!
-//! [`topology`], [`stack`] and [`units`] are pure; this file asks the machine and writes files.
+//! [`topology`], [`stack`], [`units`] and [`kubernetes`] are pure; this file asks the machine and writes files.
 
+mod kubernetes;
 mod stack;
 mod topology;
 mod units;
+mod yaml;
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -78,6 +80,8 @@ enum Rendering {
     Compose,
     /// systemd units.
     Systemd,
+    /// A Kustomize base with components and overlays.
+    Kubernetes,
     /// The topology itself, to be changed and rendered.
     Topology,
 }
@@ -91,11 +95,12 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
     topology.check()?;
     let files = rendered(args.format, &topology)?;
     create(&args.out, 0o755)?;
-    if files.iter().any(|(name, _)| name.starts_with("secrets/")) {
-        // Only the owner passes through the folder; containers get the files themselves, as another user.
-        create(&args.out.join("secrets"), 0o700)?;
-    }
     for (name, text) in &files {
+        let folder = Path::new(name).parent().unwrap_or(Path::new(""));
+        // Only the owner passes through the folder; containers get the files themselves, as another user.
+        let mode = if folder.ends_with("secrets") { 0o700 } else { 0o755 };
+        create(&args.out.join(folder.parent().unwrap_or(folder)), 0o755)?;
+        create(&args.out.join(folder), mode)?;
         write(&args.out.join(name), text, args.force)?;
     }
     let names: Vec<_> = files.iter().map(|(name, _)| args.out.join(name).display().to_string()).collect();
@@ -123,6 +128,7 @@ fn rendered(format: Rendering, topology: &Topology) -> Result<Vec<(String, Strin
             files
         }
         Rendering::Systemd => units::render(topology),
+        Rendering::Kubernetes => kubernetes::render(topology, &random_word(40)?),
         Rendering::Topology => {
             let text = serde_json::to_string_pretty(topology).map_err(|error| error.to_string())?;
             vec![("topology.yaml".to_owned(), text)]

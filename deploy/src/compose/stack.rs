@@ -1,6 +1,7 @@
 //! A topology as a Compose file. Pure: text out.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use super::topology::{GpuAccess, ReplicaPart, Topology};
 
@@ -84,7 +85,7 @@ fn gateway(text: &mut String, topology: &Topology) {
       start_period: {}s
     stop_grace_period: {}s
 {LOCKED_DOWN}",
-        gateway.image,
+        quoted(&gateway.image),
         gateway.port,
         gateway.admin_port,
         start_seconds(topology.weight_bytes) + 30,
@@ -92,8 +93,17 @@ fn gateway(text: &mut String, topology: &Topology) {
     );
 }
 
-fn replica(text: &mut String, topology: &Topology, replica: &ReplicaPart) {
-    let model = if topology.model == "fake" { "fake" } else { "/model" };
+/// The model's argument where the host's folder lies at `folder`: the last part of its path.
+pub fn model_argument(topology: &Topology, folder: &str) -> String {
+    if topology.model == "fake" {
+        return "fake".to_owned();
+    }
+    let name = Path::new(&topology.model).file_name().unwrap_or_default().to_string_lossy();
+    format!("{folder}{name}")
+}
+
+/// A replica's command line in a container.
+pub fn replica_flags(model: &str, replica: &ReplicaPart) -> Vec<String> {
     let mut command = vec!["--model".to_owned(), model.to_owned(), "--host".to_owned(), "0.0.0.0".to_owned()];
     let mut flag = |name: &str, value: String| command.extend([name.to_owned(), value]);
     flag("--port", "8001".to_owned());
@@ -106,7 +116,17 @@ fn replica(text: &mut String, topology: &Topology, replica: &ReplicaPart) {
     if replica.cards.len() > 1 {
         flag("--tensor-parallel-size", replica.cards.len().to_string());
     }
-    let command: Vec<_> = command.iter().map(|word| format!("\"{word}\"")).collect();
+    command
+}
+
+/// A string for a Compose file, which YAML and Compose's own `$NAME` leave as it is.
+fn quoted(word: &str) -> String {
+    serde_json::Value::from(word).to_string().replace('$', "$$")
+}
+
+fn replica(text: &mut String, topology: &Topology, replica: &ReplicaPart) {
+    let model = if topology.model == "fake" { "fake" } else { "/model" };
+    let command: Vec<_> = replica_flags(model, replica).iter().map(|word| quoted(word)).collect();
     let _ = write!(
         text,
         "
@@ -125,13 +145,18 @@ fn replica(text: &mut String, topology: &Topology, replica: &ReplicaPart) {
     stop_grace_period: {}s
 {LOCKED_DOWN}",
         replica.name,
-        replica.image,
+        quoted(&replica.image),
         command.join(", "),
         start_seconds(topology.weight_bytes),
         replica.drain_seconds + 10,
     );
     if topology.model != "fake" {
-        let _ = write!(text, "    volumes:\n      - \"{}:/model:ro\"\n", topology.model);
+        // The long form: a colon in a path ends nothing.
+        let source = quoted(&topology.model);
+        let _ = write!(
+            text,
+            "    volumes:\n      - {{type: bind, source: {source}, target: /model, read_only: true}}\n"
+        );
     }
     cards(text, topology.gpu_access, replica);
 }
@@ -154,7 +179,7 @@ fn cards(text: &mut String, access: GpuAccess, replica: &ReplicaPart) {
         GpuAccess::Cdi => ("cdi", "nvidia.com/gpu="),
         GpuAccess::Nvidia => ("nvidia", ""),
     };
-    let ids: Vec<_> = replica.cards.iter().map(|card| format!("\"{prefix}{card}\"")).collect();
+    let ids: Vec<_> = replica.cards.iter().map(|card| quoted(&format!("{prefix}{card}"))).collect();
     let _ = write!(
         text,
         "    deploy:
@@ -295,6 +320,26 @@ mod tests {
         }
         assert!(!render(&topology).contains("key ="));
         assert!(gateway_config(&topology, "hush").contains("key = \"hush\""));
+    }
+
+    /// Names and paths stay what they are, whatever they hold.
+    #[test]
+    fn no_name_or_path_adds_to_the_file() {
+        let evil = "/models/a\"b: [x]\n    privileged: true\n$HOME:/etc";
+        let mut topology = Topology { model: evil.to_owned(), ..topology(&[&["GPU-\"], count: all #"]]) };
+        topology.replicas[0].image = "image\n    privileged: true".to_owned();
+        topology.gateway.image = "g # comment".to_owned();
+        let stack = stack(&topology);
+        let service = replicas(&stack)[0];
+        assert!(service["privileged"].is_null(), "{service:#}");
+        assert_eq!(service["volumes"][0]["source"], evil.replace('$', "$$"));
+        assert_eq!(service["volumes"][0]["read_only"], true);
+        let device = &service["deploy"]["resources"]["reservations"]["devices"][0];
+        assert!(
+            device["count"].is_null() && device["device_ids"].as_array().unwrap().len() == 1,
+            "{device:#}"
+        );
+        assert_eq!(stack["services"]["gateway"]["image"], "g # comment");
     }
 
     #[test]

@@ -117,7 +117,11 @@ impl Topology {
         let mut owners: BTreeMap<&str, &ReplicaPart> = BTreeMap::new();
         for replica in &self.replicas {
             for card in &replica.cards {
-                if !card.starts_with("GPU-") && !card.starts_with("MIG-") {
+                let is_uuid = |card: &str| {
+                    (card.starts_with("GPU-") || card.starts_with("MIG-"))
+                        && card.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'/')
+                };
+                if !is_uuid(card) {
                     return Err(format!("{}: card {card:?} is no UUID (GPU-… or MIG-…)", replica.name));
                 }
                 if let Some(owner) = owners.insert(card, replica)
@@ -179,6 +183,7 @@ pub mod tests {
         check(&[&["GPU-a"], &["GPU-a"]], None, Err("replica-1 and replica-2 share GPU-a"));
         check(&[&["GPU-a", "GPU-a"]], Some(1), Err("share GPU-a"));
         check(&[&["0"]], None, Err("no UUID"));
+        check(&[&["GPU-a\n"]], None, Err("no UUID"));
         check(&[], None, Err("serves nobody"));
     }
 

@@ -26,6 +26,26 @@ pub fn render(topology: &Topology) -> Vec<(String, String)> {
     units
 }
 
+/// One word of a command line, whatever it holds: systemd knows quotes, `%` and `$`.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    let mut text = String::from("\"");
+    for c in word.chars() {
+        match c {
+            '"' | '\\' => text.extend(['\\', c]),
+            '%' => text.push_str("%%"),
+            '$' => text.push_str("$$"),
+            '\n' => text.push_str("\\n"),
+            c => text.push(c),
+        }
+    }
+    text.push('"');
+    text
+}
+
 fn unit(topology: &Topology, service: &str) -> String {
     format!("{}-{service}.service", topology.name)
 }
@@ -64,7 +84,9 @@ fn replica(topology: &Topology, replica: &ReplicaPart, port: u16) -> (String, St
     let device = if replica.cards.is_empty() { "cpu" } else { "cuda" };
     let mut start = format!(
         "/usr/local/bin/flotilla-replica --model {} --port {port} --device {device} --threads {} --drain-timeout {}",
-        topology.model, replica.threads, replica.drain_seconds
+        quoted(&topology.model),
+        replica.threads,
+        replica.drain_seconds
     );
     if let Some(bytes) = replica.kv_bytes {
         let _ = write!(start, " --kv-cache-memory-bytes {bytes}");
@@ -103,6 +125,17 @@ mod tests {
         assert!(text.contains("Environment=CUDA_VISIBLE_DEVICES=GPU-a,GPU-b\n"), "{text}");
         assert!(text.contains("--tensor-parallel-size 2") && text.contains("TimeoutStopSec=70"), "{text}");
         assert!(text.contains("RestartPreventExitStatus=78"), "{text}");
+    }
+
+    /// Paths stay one word, on one line.
+    #[test]
+    fn no_path_adds_a_line_or_a_word() {
+        let model = "/models/my \"best\" 100%$HOME\nExecStartPre=/bin/false".to_owned();
+        let units = render(&Topology { model, ..topology(&[&[]]) });
+        let (_, text) = &units[2];
+        assert!(!text.lines().any(|line| line.starts_with("ExecStartPre")), "{text}");
+        let expected = r#"--model "/models/my \"best\" 100%%$$HOME\nExecStartPre=/bin/false" --port"#;
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]
