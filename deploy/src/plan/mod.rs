@@ -7,6 +7,7 @@ pub mod cards;
 mod known;
 pub mod layout;
 mod legal;
+mod measured;
 pub mod memory;
 mod model;
 mod money;
@@ -15,12 +16,14 @@ mod report;
 mod speed;
 mod weights;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
 
 use cards::{Pile, parse};
 use layout::{Demand, Verdict, lay_out};
+use measured::Measured;
 use memory::{Engine, KvPlan};
 use report::{Report, Sizing};
 use speed::{Load, forecast};
@@ -52,8 +55,12 @@ pub struct Args {
     #[arg(long)]
     rate: Option<f64>,
     /// Requests a second that one replica was measured to serve within its SLO.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "measured")]
     measured_rate: Option<f64>,
+    /// What `flotilla-load capacity` wrote about this model on one kind of these cards: its rate replaces the
+    /// forecast's, and its times correct it.
+    #[arg(long, value_name = "FILE")]
+    measured: Option<PathBuf>,
     /// Longest wait for the first token.
     #[arg(long)]
     ttft_ms: Option<f64>,
@@ -121,7 +128,8 @@ fn plan(args: &Args) -> Result<Report, String> {
     let piles = if args.gpus == "auto" { found()? } else { parse(&args.gpus)? };
     let demand = Demand { context_tokens: args.context, concurrency: args.concurrency };
     let layout = lay_out(&model, kv, &piles, demand);
-    let sizing = size(args, &model, kv, &layout);
+    let measured = args.measured.as_deref().map(measurement).transpose()?;
+    let sizing = size(args, &model, kv, &layout, measured.as_ref());
     Ok(Report { model, kv, demand, layout, sizing })
 }
 
@@ -160,15 +168,34 @@ fn found() -> Result<Vec<Pile>, String> {
     }
 }
 
-/// Speed, replicas for the rate, and money, for the first kind of cards.
-fn size(args: &Args, model: &model::Model, kv: KvPlan, layout: &layout::Layout) -> Option<Sizing> {
+fn measurement(path: &Path) -> Result<Measured, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
+    let measured = text.and_then(|text| Measured::parse(&text));
+    measured.map_err(|error| format!("--measured {}: {error}", path.display()))
+}
+
+/// Speed, replicas for the rate, and money, for the first kind of cards; `None` where neither the cards' speed is
+/// known nor anything was measured.
+fn size(
+    args: &Args,
+    model: &model::Model,
+    kv: KvPlan,
+    layout: &layout::Layout,
+    measured: Option<&Measured>,
+) -> Option<Sizing> {
     let group = layout.groups.first()?;
     let prompt_tokens = args.context.saturating_sub(args.answer_tokens).max(1);
     let sequences = args.concurrency.div_ceil(group.needed.max(1)).min(group.memory.sequences);
     let load = Load { sequences, context_tokens: prompt_tokens + args.answer_tokens / 2, prompt_tokens };
-    let forecast = forecast(model, kv, &group.card, group.ranks, load)?;
-    let answers_per_s = forecast.decode_tokens_per_s / f64::from(args.answer_tokens);
-    let each = args.measured_rate.unwrap_or(answers_per_s);
+    let roofline = |load| forecast(model, kv, &group.card, group.ranks, load);
+    let calibration = measured.and_then(|measured| Some(measured.calibration(&roofline(measured.load()?)?)));
+    let forecast = roofline(load).map(|roofline| match calibration {
+        Some(calibration) => calibration.applied(roofline),
+        None => roofline,
+    });
+    let measured_rate = args.measured_rate.or_else(|| measured.map(Measured::rate_per_replica));
+    let forecast_rate = forecast.map(|forecast| forecast.decode_tokens_per_s / f64::from(args.answer_tokens));
+    let each = measured_rate.or(forecast_rate)?;
     let replicas = args.rate.map(|rate| money::replicas(rate, each, HEADROOM));
     let running = replicas.unwrap_or(group.needed).max(group.needed);
     let bill = args.price.map(|card_hour| money::Bill {
@@ -180,7 +207,9 @@ fn size(args: &Args, model: &model::Model, kv: KvPlan, layout: &layout::Layout) 
     Some(Sizing {
         load,
         forecast,
-        is_measured: args.measured_rate.is_some(),
+        calibration,
+        doubt: measured.and_then(|measured| measured.doubt(prompt_tokens, args.answer_tokens)),
+        is_measured: measured_rate.is_some(),
         requests_per_s: each,
         replicas_for_rate: replicas,
         ttft_ms: args.ttft_ms,

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::layout::{Demand, Group, Layout, Verdict, gib};
+use super::measured::Calibration;
 use super::memory::{Engine, KvPlan, weight_bytes};
 use super::model::Model;
 use super::money::Bill;
@@ -31,8 +32,12 @@ pub struct Report {
 pub struct Sizing {
     /// The load that speed is for.
     pub load: Load,
-    /// The roofline.
-    pub forecast: Forecast,
+    /// The roofline, as corrected; absent where nobody knows the cards' speed.
+    pub forecast: Option<Forecast>,
+    /// How a measurement corrected it.
+    pub calibration: Option<Calibration>,
+    /// Why the measurement may not be of this demand.
+    pub doubt: Option<String>,
     /// Whether `requests_per_s` was measured.
     pub is_measured: bool,
     /// Requests a second of one replica.
@@ -182,26 +187,18 @@ fn group_json(group: &Group) -> Value {
 
 impl Sizing {
     fn lines(&self, text: &mut String) {
-        let forecast = &self.forecast;
-        let _ = writeln!(
-            text,
-            "forecast  {} sequences: {:.1} ms a token, {:.0} tokens/s a replica; alone {:.1} ms a token; \
-             a prompt of {} waits {:.0} ms{}",
-            self.load.sequences,
-            forecast.tpot_ms,
-            forecast.decode_tokens_per_s,
-            forecast.tpot_alone_ms,
-            self.load.prompt_tokens,
-            forecast.ttft_ms,
-            talk(forecast.talk),
-        );
-        for (name, target, found) in
-            [("TTFT", self.ttft_ms, forecast.ttft_ms), ("TPOT", self.tpot_ms, forecast.tpot_ms)]
-        {
-            if let Some(target) = target {
-                let word = if found <= target { "within" } else { "over" };
-                let _ = writeln!(text, "slo       {name} {found:.0} ms is {word} {target:.0} ms");
-            }
+        if let Some(forecast) = &self.forecast {
+            self.forecast_lines(forecast, text);
+        }
+        if let Some(calibration) = &self.calibration {
+            let _ = writeln!(
+                text,
+                "measured  a token takes {:.2} of the roofline's time, a first one {:.2}; the forecast is corrected by that",
+                calibration.tpot, calibration.ttft
+            );
+        }
+        if let Some(doubt) = &self.doubt {
+            let _ = writeln!(text, "measured  {doubt}");
         }
         if let Some(replicas) = self.replicas_for_rate {
             let how = if self.is_measured { "measured" } else { "forecast" };
@@ -226,13 +223,39 @@ impl Sizing {
         }
     }
 
+    fn forecast_lines(&self, forecast: &Forecast, text: &mut String) {
+        let _ = writeln!(
+            text,
+            "forecast  {} sequences: {:.1} ms a token, {:.0} tokens/s a replica; alone {:.1} ms a token; \
+             a prompt of {} waits {:.0} ms{}",
+            self.load.sequences,
+            forecast.tpot_ms,
+            forecast.decode_tokens_per_s,
+            forecast.tpot_alone_ms,
+            self.load.prompt_tokens,
+            forecast.ttft_ms,
+            talk(forecast.talk),
+        );
+        for (name, target, found) in
+            [("TTFT", self.ttft_ms, forecast.ttft_ms), ("TPOT", self.tpot_ms, forecast.tpot_ms)]
+        {
+            if let Some(target) = target {
+                let word = if found <= target { "within" } else { "over" };
+                let _ = writeln!(text, "slo       {name} {found:.0} ms is {word} {target:.0} ms");
+            }
+        }
+    }
+
     fn json(&self) -> Value {
-        let forecast = &self.forecast;
+        let of = |value: fn(&Forecast) -> f64| self.forecast.as_ref().map(value);
         json!({
             "sequences": self.load.sequences, "prompt_tokens": self.load.prompt_tokens,
-            "tpot_ms": forecast.tpot_ms, "tpot_alone_ms": forecast.tpot_alone_ms, "ttft_ms": forecast.ttft_ms,
-            "decode_tokens_per_s": forecast.decode_tokens_per_s,
-            "prefill_tokens_per_s": forecast.prefill_tokens_per_s,
+            "tpot_ms": of(|forecast| forecast.tpot_ms), "tpot_alone_ms": of(|forecast| forecast.tpot_alone_ms),
+            "ttft_ms": of(|forecast| forecast.ttft_ms),
+            "decode_tokens_per_s": of(|forecast| forecast.decode_tokens_per_s),
+            "prefill_tokens_per_s": of(|forecast| forecast.prefill_tokens_per_s),
+            "calibration": self.calibration.map(|by| json!({"tpot": by.tpot, "ttft": by.ttft})),
+            "doubt": self.doubt,
             "requests_per_s": self.requests_per_s, "is_measured": self.is_measured,
             "replicas_for_rate": self.replicas_for_rate,
             "cost": self.bill.map(|bill| {
