@@ -20,10 +20,27 @@ step() {
         return 0
     fi
     echo "FAILED  $name ($(($(date +%s) - begun)) s)"
-    grep -E '^(error|warning: unused|---- |test .*FAILED|thread .* panicked|Diff in)' "$logs/$name" | head -n 40 || true
+    grep -E -A 3 '^(error|warning: unused|---- |test .*FAILED|thread .* panicked|Diff in)' "$logs/$name" | head -n 120 || true
     tail -n 80 "$logs/$name"
     # A failed test is counted by its own summary line.
     grep -q '^test result: FAILED' "$logs/$name" || broken=$((broken + 1))
+}
+
+# Failed tests run once more, each by itself: what passes then is named as flaky, what fails again has failed.
+again() {
+    grep -q '^test result: FAILED' "$logs/test" || return 0
+    names=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$logs/test" | sort -u)
+    sed -n 's/^    `\(-.*\)`$/\1/p' "$logs/test" | sort -u >"$logs/targets"
+    # Their failures count by the second run alone.
+    sed -i '/^test result: FAILED/s/; [0-9]* failed/; 0 failed/' "$logs/test"
+    while read -r target; do
+        # shellcheck disable=SC2086 # words on purpose
+        cargo test --locked $target -- --show-output --test-threads 1 --exact $names </dev/null || true
+    done <"$logs/targets" >"$logs/again" 2>&1
+    sed -n 's/^test \(.*\) \.\.\. ok$/FLAKY   \1: failed beside others, passed by itself/p' "$logs/again"
+    tried=$(grep -c '^test .* \.\.\. \(ok\|FAILED\)$' "$logs/again" || true)
+    [ "$tried" -ge "$(echo "$names" | wc -l)" ] || broken=$((broken + 1))
+    grep -q '^test .* \.\.\. FAILED$' "$logs/again" && tail -n 80 "$logs/again" || true
 }
 
 sdk() {
@@ -49,6 +66,7 @@ step model "$CARGO_TARGET_DIR/debug/flotilla" model fetch
 step lint cargo clippy --workspace --all-targets --locked -- -D warnings
 step cuda replica/cuda/check-stub.sh check --package replica --features cuda --locked
 step test cargo test --workspace --locked --no-fail-fast -- --show-output
+again
 step docs env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 step sdk sdk
 

@@ -9,6 +9,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -127,8 +128,13 @@ impl Drop for Fleet {
     }
 }
 
+/// A port that is free now, never the same twice, below the range that Linux gives to outgoing connections: one of
+/// those could take it between this look and the child's start.
 fn free_port() -> String {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port().to_string()
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    let from = 5_000 + (std::process::id() % 60) as u16 * 40;
+    let mut candidates = std::iter::repeat_with(|| from + TAKEN.fetch_add(1, Ordering::Relaxed) % 40);
+    candidates.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap().to_string()
 }
 
 fn poll(what: &str, mut is_so: impl FnMut() -> bool) {

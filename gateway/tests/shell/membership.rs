@@ -81,8 +81,7 @@ async fn a_stranger_on_a_known_address_gets_nothing() {
     first.kill();
     drop(first);
     // Another program of ours, with other models, under the old address.
-    let stranger = Stub::start_at(address, |_| Act::json(200, "{\"stranger\":1}")).await;
-    stranger.set_models(&["other"]);
+    let stranger = Stub::start_as(address, &["other"], |_| Act::json(200, "{\"stranger\":1}")).await;
     for _ in 0..5 {
         let answer = gateway.post("/v1/chat/completions", &chat("x")).await;
         assert!(answer.status >= 500, "{answer:?}");

@@ -3,10 +3,17 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::client;
+
+/// Where this test executable's ports begin: below those that `flotilla up` looks for, and not where another
+/// executable that runs beside it begins.
+const PORTS_FROM: u16 = 7_400;
+/// Ports that one test executable may use.
+const PORTS_EACH: u16 = 80;
 
 /// Longest wait for a condition.
 pub const DEADLINE: Duration = Duration::from_mins(2);
@@ -32,7 +39,8 @@ pub fn binaries() -> &'static Path {
 
 /// One process, killed when it goes out of scope.
 pub struct Process {
-    child: Child,
+    name: String,
+    child: Mutex<Child>,
 }
 
 impl Process {
@@ -45,20 +53,29 @@ impl Process {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        Self { child }
+        Self { name: name.to_owned(), child: Mutex::new(child) }
     }
 
     /// `kill -9`.
     pub fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        let child = self.child.get_mut().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Fails the test when the process has ended by itself: nothing that is waited for will come then.
+    fn assert_runs(&self) {
+        let ended = self.child.lock().unwrap().try_wait().unwrap();
+        assert!(ended.is_none(), "{} has ended: {ended:?}", self.name);
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Ok(child) = self.child.get_mut() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
@@ -72,7 +89,7 @@ pub struct Fleet {
     pub replica_ports: Vec<u16>,
     replicas: Vec<Process>,
     replica_flags: Vec<String>,
-    _gateway: Process,
+    gateway: Process,
 }
 
 impl Fleet {
@@ -91,7 +108,7 @@ impl Fleet {
             replica_ports,
             replicas: Vec::new(),
             replica_flags: words(replica_flags),
-            _gateway: gateway,
+            gateway,
         };
         for index in 0..replicas {
             let process = fleet.start_replica(index);
@@ -123,6 +140,8 @@ impl Fleet {
     /// Polls until the gateway has sent that replica a request that it answered.
     pub async fn until_in_rotation(&self, index: usize) {
         until(&format!("replica {index} answers through the gateway"), async || {
+            self.gateway.assert_runs();
+            self.replicas[index].assert_runs();
             let before = self.answered(index).await;
             let _ = client::chat(self.port, "hello", 1).await;
             self.answered(index).await > before
@@ -146,10 +165,13 @@ pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) -> Duration
     begun.elapsed()
 }
 
-/// Ports that are free now, all different.
+/// Ports that are free now, never the same twice, below the range that Linux gives to outgoing connections: one of
+/// those could take a port between this look and its process's start.
 pub fn free_ports(count: usize) -> Vec<u16> {
-    let held: Vec<_> = (0..count).map(|_| TcpListener::bind(("127.0.0.1", 0)).unwrap()).collect();
-    held.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    let from = PORTS_FROM + (std::process::id() % 30) as u16 * PORTS_EACH;
+    let candidates = std::iter::repeat_with(|| from + TAKEN.fetch_add(1, Ordering::Relaxed) % PORTS_EACH);
+    candidates.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).take(count).collect()
 }
 
 /// As owned strings.

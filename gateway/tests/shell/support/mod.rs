@@ -11,7 +11,7 @@ pub use stub::{Act, Recorded, Stub};
 use std::time::{Duration, Instant};
 
 /// Longest wait for anything that should happen at once; this machine may be busy.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Polls until `condition` holds.
 pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {

@@ -121,6 +121,15 @@ impl Stub {
         address: SocketAddr,
         script: impl Fn(&Recorded) -> Vec<Act> + Send + Sync + 'static,
     ) -> Self {
+        Self::start_as(address, &["m"], script).await
+    }
+
+    /// The same with these models from its first answer on.
+    pub async fn start_as(
+        address: SocketAddr,
+        models: &[&str],
+        script: impl Fn(&Recorded) -> Vec<Act> + Send + Sync + 'static,
+    ) -> Self {
         // Whoever had the address before may take a moment to let go of it.
         let began = std::time::Instant::now();
         let listener = loop {
@@ -134,7 +143,7 @@ impl Stub {
         let shared = Arc::new(Shared {
             instance: Mutex::new(format!("instance-{}", uuid::Uuid::new_v4())),
             state: Mutex::new("ready".into()),
-            models: Mutex::new(vec!["m".into()]),
+            models: Mutex::new(models.iter().map(|&model| model.into()).collect()),
             is_vllm: AtomicBool::new(false),
             running_max: AtomicUsize::new(0),
             script: Mutex::new(Arc::new(script)),
