@@ -7,6 +7,7 @@
 mod arrivals;
 mod kinds;
 mod mooncake;
+mod sharegpt;
 #[cfg(test)]
 mod tests;
 
@@ -17,8 +18,9 @@ use rand::rngs::SmallRng;
 use serde::Deserialize;
 
 pub use self::arrivals::{Arrivals, Shape};
-pub use self::kinds::{Kind, Range};
-pub use self::mooncake::{TraceError, read as read_mooncake};
+pub use self::kinds::{Kind, Part, Range};
+pub use self::mooncake::{TraceError, read as read_mooncake, write as write_mooncake};
+pub use self::sharegpt::read as read_sharegpt;
 
 /// A text of so many tokens; equal ids are equal texts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,5 +1,4 @@
 use super::*;
-use crate::workload::kinds::Part;
 
 fn starts(shape: Shape, count: u32) -> Vec<f64> {
     let arrivals = Arrivals { per_s: 10.0, to_per_s: None, shape };
@@ -95,4 +94,23 @@ fn a_wrong_mooncake_line_is_named() {
     let bad = r#"{"timestamp": 0, "input_length": 900, "output_length": 7, "hash_ids": [4]}"#;
     let error = read_mooncake(&format!("{good}\n{bad}\n")).unwrap_err();
     assert!(error.to_string().starts_with("line 2: input_length 900"), "{error}");
+}
+
+/// What a trace says of itself when read again: the same lengths at the same times, and shared starts stay shared.
+#[test]
+fn a_generated_trace_keeps_times_lengths_and_shared_prefixes() {
+    let workload = rag(1.0);
+    let sessions = workload.sessions(5);
+    let read = read_mooncake(&write_mooncake(&sessions)).unwrap();
+    assert_eq!(read.len(), sessions.len());
+    let tokens = |session: &Session| session.turns[0].text.iter().map(|segment| segment.tokens).sum::<u32>();
+    let same = |a: &Session, b: &Session| {
+        tokens(a) == tokens(b) && a.start.abs_diff(b.start) < Duration::from_micros(1)
+    };
+    assert!(read.iter().zip(&sessions).all(|(a, b)| same(a, b)));
+    for (a, b) in [(0, 1), (2, 3), (5, 9), (11, 12)] {
+        let is_shared = sessions[a].turns[0].text[0].id == sessions[b].turns[0].text[0].id;
+        let reads_shared = read[a].turns[0].text[0].id == read[b].turns[0].text[0].id;
+        assert_eq!(is_shared, reads_shared);
+    }
 }
