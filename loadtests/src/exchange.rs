@@ -26,6 +26,22 @@ pub enum Failure {
     TimedOut,
 }
 
+impl Failure {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::Refused => "refused",
+            Self::Status => "status",
+            Self::InStream => "in stream",
+            Self::Cut => "cut",
+            Self::Empty => "empty",
+            Self::Malformed => "malformed",
+            Self::TimedOut => "timed out",
+        }
+    }
+}
+
 /// One request.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Exchange {

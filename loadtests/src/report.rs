@@ -1,5 +1,12 @@
 //! What users felt: one record a request, and what all records say together.
 
+pub mod html;
+pub mod plot;
+pub mod run;
+pub mod text;
+pub mod vllm;
+pub mod warning;
+
 use std::fmt;
 use std::time::Duration;
 

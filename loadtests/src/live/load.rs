@@ -160,6 +160,7 @@ fn keep_pace(load: &Load, target: &Target, tally: &Tally, sender: &mpsc::Sender<
 async fn closed(load: &Arc<Load>, target: &Target, tally: &Arc<Tally>, clients: u32) {
     let next = Arc::new(AtomicUsize::new(0));
     let mut workers = JoinSet::new();
+    tokio::time::sleep_until(target.origin().into()).await;
     for _ in 0..clients {
         let (load, target, tally, next) =
             (Arc::clone(load), target.clone(), Arc::clone(tally), Arc::clone(&next));

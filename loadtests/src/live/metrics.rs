@@ -69,7 +69,6 @@ pub async fn watch(target: &Target, addresses: &[String], kv_usage_max: &std::sy
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -39,7 +39,7 @@ pub enum Counter {
 /// The words that prompts are made of.
 #[derive(Clone, Debug)]
 pub struct Words {
-    words: Vec<&'static str>,
+    vocabulary: Vec<&'static str>,
     seed: u64,
     texts: FxHashMap<u64, String>,
     /// Who counted.
@@ -49,13 +49,13 @@ pub struct Words {
 impl Words {
     /// All words; `texts` are given whole for some segments.
     pub fn new(seed: u64, texts: FxHashMap<u64, String>) -> Self {
-        Self { words: WORDS.split_whitespace().collect(), seed, texts, counter: Counter::Nobody }
+        Self { vocabulary: WORDS.split_whitespace().collect(), seed, texts, counter: Counter::Nobody }
     }
 
     /// Keeps those that are one token for a local tokenizer.
     pub fn count_by_file(&mut self, path: &Path) -> Result<(), String> {
         let tokenizer = Tokenizer::from_file(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let words = std::mem::take(&mut self.words);
+        let words = std::mem::take(&mut self.vocabulary);
         let count = |text: &str| tokenizer.encode(text, false).map_or(usize::MAX, |encoding| encoding.len());
         let singles = words.into_iter().filter(|word| count(&format!(" {word}")) == 1).collect();
         self.settle(singles, Counter::Local);
@@ -65,7 +65,7 @@ impl Words {
     /// Keeps those that are one token for the server, where it has `/tokenize`.
     pub async fn count_by_server(&mut self, target: &Target, model: &str) {
         let mut singles = Vec::new();
-        let mut parts = vec![self.words.clone()];
+        let mut parts = vec![self.vocabulary.clone()];
         while let Some(mut part) = parts.pop() {
             let Some(count) = server_count(target, model, &part).await else { return };
             if count == part.len() {
@@ -82,9 +82,9 @@ impl Words {
     fn settle(&mut self, singles: Vec<&'static str>, counter: Counter) {
         const FEWEST: usize = 16;
         if singles.len() >= FEWEST {
-            (self.words, self.counter) = (singles, counter);
+            (self.vocabulary, self.counter) = (singles, counter);
         } else {
-            self.words = WORDS.split_whitespace().collect();
+            self.vocabulary = WORDS.split_whitespace().collect();
         }
     }
 
@@ -97,7 +97,7 @@ impl Words {
         let base = mix(segment.id ^ mix(self.seed));
         for index in 0..u64::from(segment.tokens) {
             out.push(' ');
-            out.push_str(self.words[mix(base + index) as usize % self.words.len()]);
+            out.push_str(self.vocabulary[mix(base + index) as usize % self.vocabulary.len()]);
         }
     }
 }
@@ -204,7 +204,7 @@ mod tests {
         words.count_by_file(file.path()).unwrap();
         assert_eq!(words.counter, Counter::Local);
         // An unknown word is one token too, which is all that is asked of it.
-        assert!(words.words.contains(&"time"));
+        assert!(words.vocabulary.contains(&"time"));
     }
 
     #[test]

@@ -33,7 +33,12 @@ pub struct Target {
 
 impl Target {
     /// One at `base`, `http://host:port` with or without `/v1`. Times count from now.
-    pub fn new(base: &str, path: &'static str, key: Option<String>, timeout: Duration) -> Result<Self, String> {
+    pub fn new(
+        base: &str,
+        path: &'static str,
+        key: Option<String>,
+        timeout: Duration,
+    ) -> Result<Self, String> {
         let base = base.trim_end_matches('/').trim_end_matches("/v1").to_owned();
         let uri: Uri = base.parse().map_err(|error| format!("--url {base}: {error}"))?;
         if uri.scheme_str() != Some("http") || uri.authority().is_none() {
@@ -41,14 +46,15 @@ impl Target {
         }
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
-        let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(usize::MAX).build(connector);
+        let client =
+            Client::builder(TokioExecutor::new()).pool_max_idle_per_host(usize::MAX).build(connector);
         Ok(Self { base, path, key, timeout, origin: Instant::now(), client })
     }
 
-    /// The same, with times that count from now.
+    /// The same, with times that count from so much later than now.
     #[must_use]
-    pub fn restarted(&self) -> Self {
-        Self { origin: Instant::now(), ..self.clone() }
+    pub fn starting_in(&self, wait: Duration) -> Self {
+        Self { origin: Instant::now() + wait, ..self.clone() }
     }
 
     /// Its address.
@@ -63,7 +69,10 @@ impl Target {
 
     /// Seconds since the run began.
     pub fn now_s(&self) -> f64 {
-        self.origin.elapsed().as_secs_f64()
+        let now = Instant::now();
+        // The origin may lie ahead.
+        now.saturating_duration_since(self.origin).as_secs_f64()
+            - self.origin.saturating_duration_since(now).as_secs_f64()
     }
 
     fn request(&self, method: Method, uri: &str, body: Bytes) -> Result<Request<Full<Bytes>>, String> {
@@ -122,7 +131,8 @@ impl Target {
         watch: &mut Watch,
     ) -> Result<(), (Failure, String)> {
         let uri = format!("{}{}", self.base, self.path);
-        let mut request = self.request(Method::POST, &uri, body).map_err(|why| (Failure::Unreachable, why))?;
+        let mut request =
+            self.request(Method::POST, &uri, body).map_err(|why| (Failure::Unreachable, why))?;
         if let Ok(session) = session.parse() {
             request.headers_mut().insert("x-session-affinity", session);
         }
@@ -132,7 +142,8 @@ impl Target {
         let (status, headers) = (answer.status(), answer.headers());
         exchange.replica = text(headers, "x-flotilla-replica").map(str::to_owned);
         exchange.queue_ms = headers.get_all("server-timing").iter().find_map(queue_ms);
-        let is_stream = text(headers, "content-type").is_some_and(|kind| kind.starts_with("text/event-stream"));
+        let is_stream =
+            text(headers, "content-type").is_some_and(|kind| kind.starts_with("text/event-stream"));
         let mut body = answer.into_body();
         if status != StatusCode::OK || !is_stream {
             return Err((failure_of(status), complaint(body).await));

@@ -3,7 +3,8 @@
 use std::f64::consts::TAU;
 use std::time::Duration;
 
-use rand::Rng;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use serde::Deserialize;
 
 /// How the gaps between arrivals are spread.
@@ -37,6 +38,14 @@ fn poisson() -> Shape {
 }
 
 impl Arrivals {
+    /// No gaps at all.
+    pub const AT_ONCE: Self = Self { per_s: f64::INFINITY, to_per_s: None, shape: Shape::Constant };
+
+    /// Start times that a seed gives.
+    pub fn starts_of_seed(&self, count: u32, seed: u64) -> Vec<Duration> {
+        self.starts(count, &mut SmallRng::seed_from_u64(seed))
+    }
+
     /// Start times of so many sessions.
     pub fn starts(&self, count: u32, rng: &mut impl Rng) -> Vec<Duration> {
         let mut now = 0.0;

@@ -1,4 +1,4 @@
-//! Conversations in ShareGPT's format: `[{"conversations": [{"from": "human", "value": "…"}, …]}]`.
+//! Conversations in `ShareGPT`'s format: `[{"conversations": [{"from": "human", "value": "…"}, …]}]`.
 
 use std::time::Duration;
 
