@@ -6,6 +6,7 @@ use crate::http::body::{self, Limits};
 use crate::http::error::{Error, What};
 use crate::http::session::{self, HeadLimits};
 use crate::http::{attempts, reply, request};
+use crate::telemetry::Moment;
 use async_trait::async_trait;
 use gateway_core::fleet::Event;
 use http::Method;
@@ -82,8 +83,9 @@ impl Admin {
                 Ok(reply::write(session, 200, "text/html; charset=utf-8", PAGE.into(), &[]).await)
             }
             ("GET" | "HEAD", "/metrics") => {
-                let text =
-                    self.gateway.metrics.render(&self.gateway.entries(), &self.gateway.ready_replicas());
+                let (fleet, ready) = (self.gateway.entries(), self.gateway.ready_replicas());
+                let slo = self.gateway.config.load().scale.slo;
+                let text = self.gateway.metrics.render(&Moment { fleet: &fleet, ready: &ready, slo });
                 Ok(reply::write(session, 200, "text/plain; version=0.0.4", text, &[]).await)
             }
             ("GET" | "HEAD", "/fleet") => {

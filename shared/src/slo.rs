@@ -12,6 +12,9 @@ pub struct Slo {
 }
 
 impl Slo {
+    /// What is aimed at where nobody says otherwise: people wait two seconds, and read ten words a second.
+    pub const DEFAULT: Self = Self { ttft: Duration::from_secs(2), tpot: Duration::from_millis(100) };
+
     /// Whether an answer counts as goodput. An answer of one token has no later ones: its `tpot` is zero.
     pub fn is_met(self, ttft: Duration, tpot: Duration) -> bool {
         ttft <= self.ttft && tpot <= self.tpot

@@ -16,6 +16,7 @@ const OURS: &[(&str, &[&str])] = &[
     ("gateway", &["shared", "gateway-core"]),
     ("replica", &["shared", "replica-core", "replica-format"]),
     ("deploy", &["shared", "gateway-core", "replica-core", "replica-format"]),
+    ("grafana", &["shared"]),
     ("loadtests", &["shared", "gateway-core", "replica-core", "replica-format"]),
     ("tidy", &["shared"]),
 ];

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use shared::metric::{Kind, Metric, gateway, replica};
+use shared::metric::{Kind, Metric, gateway, gpu, replica};
 use tidy::{assert_none, files};
 
 fn ours() -> Vec<Metric> {
-    gateway::ALL.iter().chain(replica::ALL).copied().collect()
+    gateway::ALL.iter().chain(replica::ALL).chain(gpu::ALL).copied().collect()
 }
 
 /// Every series name that a scrape of ours can hold.

@@ -87,6 +87,10 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Soonest, Self::Prefix, Self::Session, Self::Policy, Self::Probe, Self::Panic];
+
     /// The word for logs, metrics and headers.
     pub const fn word(self) -> &'static str {
         match self {

@@ -171,8 +171,8 @@ fn scale(raw: &raw::Scale) -> Result<Scale, ConfigError> {
         window: millis("scale.window_ms", raw.window_ms, 300_000, 1000..=24 * HOUR_MS)?,
     };
     let slo = Slo {
-        ttft: millis("scale.ttft_ms", raw.ttft_ms, 2000, 1..=HOUR_MS)?,
-        tpot: millis("scale.tpot_ms", raw.tpot_ms, 100, 1..=HOUR_MS)?,
+        ttft: millis("scale.ttft_ms", raw.ttft_ms, Slo::DEFAULT.ttft.as_millis() as u64, 1..=HOUR_MS)?,
+        tpot: millis("scale.tpot_ms", raw.tpot_ms, Slo::DEFAULT.tpot.as_millis() as u64, 1..=HOUR_MS)?,
     };
     Ok(Scale { damping, slo })
 }

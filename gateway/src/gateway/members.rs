@@ -136,6 +136,7 @@ impl Gateway {
                 }
                 Change::Opened(id, fault) => {
                     tracing::warn!(replica = self.name(id), fault = fault.what(), "ejected");
+                    self.metrics.ejections.with_label_values(&[&self.name(id)]).inc();
                     if let Some(peer) = self.peer(id) {
                         peer.probe_now.notify_one();
                     }

@@ -251,6 +251,7 @@ impl Gateway {
     }
 
     fn placed(self: &Arc<Self>, counted: Counted, pieces: Arc<[PieceHash]>) -> Placed {
+        self.metrics.decisions.with_label_values(&[counted.decision.reason.word()]).inc();
         Placed {
             gateway: self.clone(),
             ticket: Some(counted.ticket),

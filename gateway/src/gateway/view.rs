@@ -2,6 +2,7 @@
 
 use super::{Gateway, Peer};
 use crate::engine;
+use crate::telemetry::NO_MODEL;
 use gateway_core::continuation::{Api, continues_text};
 use gateway_core::health::Circuit;
 use gateway_core::replica::{Engine, ModelKey, Replica, State};
@@ -36,9 +37,9 @@ impl Gateway {
         expected.ok_or(NoModel::NotYet)
     }
 
-    /// Whether some replica has ever named a model so.
-    pub fn is_named(&self, model: &str) -> bool {
-        self.core().fleet.model(model).is_some()
+    /// The label of a model: only a name that a replica gave is one, since clients could make any number of others.
+    pub fn model_label<'a>(&self, model: &'a str) -> &'a str {
+        if self.core().fleet.model(model).is_some() { model } else { NO_MODEL }
     }
 
     /// The model of a request that names none, when there is only one to mean.

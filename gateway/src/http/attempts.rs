@@ -97,6 +97,7 @@ impl<'a> Search<'a> {
         let mut placed = self.place().await?;
         let mut is_fresh = false;
         loop {
+            let began = Instant::now();
             let (failure, answer) = match self.attempt(&placed, is_fresh).await? {
                 Ok(answer) => match failure_of(&answer) {
                     None => return Ok(Found { placed, answer, as_prompt: self.as_prompt }),
@@ -107,6 +108,9 @@ impl<'a> Search<'a> {
             self.order.tried.push(placed.peer.id);
             let deadline = self.gateway.at(self.request.deadline);
             let judgement = self.gateway.judge(failure, self.request.history, &self.order, deadline);
+            if judgement.verdict != Verdict::Relay {
+                self.request.times.retry += began.elapsed();
+            }
             self.note(&placed, failure, judgement);
             match (judgement.verdict, answer) {
                 (Verdict::Relay, Some(answer)) => return Ok(Found { placed, answer, as_prompt: 0 }),

@@ -56,6 +56,10 @@ pub async fn deliver(
     if let Some(model) = request.renamed() {
         relay.rename(model);
     }
+    if is_event_stream {
+        let label = gateway.model_label(&request.resolved);
+        relay.watcher.gaps = Some(gateway.metrics.itl.with_label_values(&[label]).local());
+    }
     let original = request.body.clone();
     let delivery = Delivery { gateway, session, request, order, relay, original };
     delivery.run(found, status).await
@@ -76,7 +80,7 @@ impl Delivery<'_> {
             }
             let next = match end {
                 // Boxed, since it is rare and large.
-                End::Broken | End::Silent => Box::pin(self.go_on(found.placed)).await,
+                End::Broken | End::Silent => Box::pin(self.go_on(found.placed, end)).await,
                 _ => {
                     found.placed.end(self.outcome(end, status));
                     None
@@ -100,6 +104,9 @@ impl Delivery<'_> {
         }
         if !relay::begin(self.session, answer, self.request, &placed.peer.endpoint.authority).await {
             return End::ClientGone;
+        }
+        if self.request.history.attempts == 1 {
+            self.gateway.metrics.overhead.observe(self.request.overhead().as_secs_f64());
         }
         let timeouts = self.gateway.config.load().timeouts;
         self.relay.run(self.session, &mut answer.body, self.request, &timeouts, || placed.first_token()).await
@@ -129,7 +136,7 @@ impl Delivery<'_> {
     }
 
     /// After a break: another replica's answer, or how it ended instead. `None` when it ends as it is.
-    async fn go_on(&mut self, placed: Placed) -> Option<Result<Found, End>> {
+    async fn go_on(&mut self, placed: Placed, end: End) -> Option<Result<Found, End>> {
         self.order.tried.push(placed.peer.id);
         let deadline = self.gateway.at(self.request.deadline);
         let judgement = self.gateway.judge(Failure::Broken, self.request.history, &self.order, deadline);
@@ -137,7 +144,8 @@ impl Delivery<'_> {
         let from = placed.peer.identity.load_full();
         let replica = placed.peer.endpoint.authority.clone();
         placed.end(judgement.outcome);
-        self.gateway.metrics.replica_failures.with_label_values(&[replica.as_str(), "broken_stream"]).inc();
+        let what = if end == End::Silent { "idle_timeout" } else { "broken_stream" };
+        self.gateway.metrics.replica_failures.with_label_values(&[replica.as_str(), what]).inc();
         let transcript = self.relay.transcript.clone()?;
         if transcript.is_finished {
             return self.close().await.map(Err);

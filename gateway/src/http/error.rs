@@ -50,6 +50,30 @@ pub enum What {
 }
 
 impl What {
+    /// All of them.
+    pub const ALL: [Self; 20] = [
+        Self::BadHttp,
+        Self::BadBody,
+        Self::HeadTooLarge,
+        Self::UnknownRoute,
+        Self::WrongMethod,
+        Self::BodyTooLarge,
+        Self::BodyTooSlow,
+        Self::UnknownEncoding,
+        Self::InvalidKey,
+        Self::ForbiddenModel,
+        Self::UnknownReplica,
+        Self::UnknownModel,
+        Self::RateLimited,
+        Self::Overloaded,
+        Self::NoReplica,
+        Self::ReplicaFailed,
+        Self::TooLate,
+        Self::Poison,
+        Self::Broken,
+        Self::Internal,
+    ];
+
     /// Its row: status, OpenAI's class, code.
     const fn row(self) -> (u16, &'static str, &'static str) {
         match self {

@@ -98,9 +98,7 @@ impl Ending {
         let metrics = &gateway.metrics;
         let model = if request.model.is_empty() { NO_MODEL } else { request.model.as_str() };
         let total = request.arrived.elapsed();
-        // Only a name that a replica gave is a label: clients could make any number of others.
-        let is_known = gateway.is_named(&request.resolved);
-        let label = if is_known { request.resolved.as_str() } else { NO_MODEL };
+        let label = gateway.model_label(&request.resolved);
         metrics.requests.with_label_values(&[label, self.outcome.word()]).inc();
         metrics.duration.with_label_values(&[label]).observe(total.as_secs_f64());
         if let Some((replica, _)) = &self.replica {
@@ -112,6 +110,10 @@ impl Ending {
         }
         if let Some(tpot) = self.tpot {
             metrics.tpot.with_label_values(&[label]).observe(tpot.as_secs_f64());
+        }
+        self.record_tenant(gateway, &request.tenant.name);
+        if self.is_good(gateway) {
+            metrics.goodput.with_label_values(&[label]).inc();
         }
         let counts = [
             (&metrics.prompt_tokens, self.usage.prompt_tokens),
@@ -125,6 +127,28 @@ impl Ending {
             }
         }
         self.log(gateway, request, model, total);
+    }
+
+    fn record_tenant(&self, gateway: &Gateway, tenant: &str) {
+        let metrics = &gateway.metrics;
+        let tenant = metrics.tenant(tenant);
+        metrics.tenant_requests.with_label_values(&[tenant, self.outcome.word()]).inc();
+        let counts = [
+            ("prompt", self.usage.prompt_tokens),
+            ("cached", self.usage.cached_tokens),
+            ("completion", self.usage.completion_tokens),
+        ];
+        for (kind, count) in counts {
+            let tokens = metrics.tenant_tokens.with_label_values(&[tenant, kind]);
+            tokens.inc_by(u64::from(count.unwrap_or(0)));
+        }
+    }
+
+    /// Whether it counts as goodput.
+    fn is_good(&self, gateway: &Gateway) -> bool {
+        let is_answered = matches!(self.outcome, Outcome::Ok | Outcome::FailedOver | Outcome::Continued);
+        let slo = gateway.config.load().scale.slo;
+        is_answered && self.ttft.is_some_and(|ttft| slo.is_met(ttft, self.tpot.unwrap_or_default()))
     }
 
     fn at_replica(&self) -> &'static str {

@@ -239,9 +239,10 @@ fn decorate(
     let mut timing = String::with_capacity(96);
     let _ = write!(
         timing,
-        "queue;dur={:.1}, route;dur={:.2}, connect;dur={:.1}, first_byte;dur={:.1}",
+        "queue;dur={:.1}, route;dur={:.2}, retry;dur={:.1}, connect;dur={:.1}, first_byte;dur={:.1}",
         ms(times.queue),
         ms(times.route),
+        ms(times.retry),
         ms(times.connect),
         ms(times.first_byte)
     );

@@ -79,6 +79,8 @@ pub struct Times {
     pub queue: Duration,
     /// Reading for routing, and choosing.
     pub route: Duration,
+    /// Attempts that failed.
+    pub retry: Duration,
     /// Until the connection stood.
     pub connect: Duration,
     /// From there to the first byte.
@@ -219,6 +221,12 @@ impl Request {
         } else if let Some((prompt, answer)) = usage.prompt_tokens.zip(usage.completion_tokens) {
             leave.took(prompt.saturating_add(answer));
         }
+    }
+
+    /// The gateway's own share of the time so far: what neither queue, connection nor replica took.
+    pub fn overhead(&self) -> Duration {
+        let Times { queue, retry, connect, first_byte, .. } = self.times;
+        self.received.elapsed().saturating_sub(queue + retry + connect + first_byte)
     }
 
     /// Path without query.

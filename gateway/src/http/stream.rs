@@ -3,6 +3,7 @@
 //! Bytes are copied only where a read cut a line, and JSON is parsed only where a usage object stands.
 
 use memchr::memmem;
+use prometheus::local::LocalHistogram;
 use std::time::Instant;
 
 /// Longest cut line that is held back; of a longer one the parts pass as they come.
@@ -67,6 +68,8 @@ pub struct Watcher {
     pub last_token: Option<Instant>,
     /// Events with text.
     pub tokens: u32,
+    /// Times between tokens, where somebody counts them.
+    pub gaps: Option<LocalHistogram>,
     /// The last usage object.
     pub usage: Usage,
     /// `[DONE]`, or the responses API's final event, went by.
@@ -85,6 +88,7 @@ impl Watcher {
             first_token: None,
             last_token: None,
             tokens: 0,
+            gaps: None,
             usage: Usage::default(),
             is_done: false,
             has_error: false,
@@ -131,6 +135,9 @@ impl Watcher {
         if has_text(data) {
             self.tokens += 1;
             self.first_token.get_or_insert(now);
+            if let Some((gaps, last)) = self.gaps.as_ref().zip(self.last_token) {
+                gaps.observe(now.saturating_duration_since(last).as_secs_f64());
+            }
             self.last_token = Some(now);
         }
     }

@@ -1,26 +1,40 @@
 //! The metrics of `shared::metric::gateway`, one field each. Values of the fleet are set when somebody scrapes.
 
 use super::Outcome;
+use crate::http::error::What;
+use gateway_core::route::Reason;
 use prometheus::{
-    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
-    TextEncoder,
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
 };
-use shared::metric::{Kind, Metric, gateway as names};
-use shared::wire::FleetEntry;
-
-/// From a millisecond to ten minutes: prompts may wait that long.
-const SECONDS: &[f64] = &[
-    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0,
-    300.0, 600.0,
-];
+use shared::metric::{Metric, gateway as names};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 
 /// The label of requests that name no model, or one nobody knows: clients can't make labels.
 pub const NO_MODEL: &str = "-";
+/// Tenants that get series of their own; those beyond share one, so that a long key file makes no endless page.
+const TENANTS_MAX: usize = 1000;
+/// The label of tenants beyond.
+const OTHER_TENANTS: &str = "other";
+
+/// What can go wrong with an attempt, as labels and logs call it.
+pub const FAILURES: [&str; 8] = [
+    "connect",
+    "stranger",
+    "reset",
+    "refused",
+    "server_error",
+    "first_byte_timeout",
+    "broken_stream",
+    "idle_timeout",
+];
 
 /// All counters and histograms.
 #[derive(Debug)]
 pub struct Metrics {
-    registry: Registry,
+    pub(super) registry: Registry,
+    /// Tenants that have series.
+    tenants: Mutex<BTreeSet<String>>,
     /// See [`names::REQUESTS`].
     pub requests: IntCounterVec,
     /// See [`names::IN_FLIGHT`].
@@ -37,12 +51,26 @@ pub struct Metrics {
     pub ttft: HistogramVec,
     /// See [`names::TPOT`].
     pub tpot: HistogramVec,
+    /// See [`names::ITL`].
+    pub itl: HistogramVec,
     /// See [`names::DURATION`].
     pub duration: HistogramVec,
     /// See [`names::QUEUE_TIME`].
     pub queue_time: HistogramVec,
     /// See [`names::ROUTE_TIME`].
     pub route_time: Histogram,
+    /// See [`names::OVERHEAD`].
+    pub overhead: Histogram,
+    /// See [`names::DECISIONS`].
+    pub decisions: IntCounterVec,
+    /// See [`names::GOODPUT`].
+    pub goodput: IntCounterVec,
+    /// See [`names::TENANT_REQUESTS`].
+    pub tenant_requests: IntCounterVec,
+    /// See [`names::TENANT_TOKENS`].
+    pub tenant_tokens: IntCounterVec,
+    /// See [`names::EJECTIONS`].
+    pub ejections: IntCounterVec,
     /// See [`names::TTFT_ERROR`].
     pub ttft_error: Histogram,
     /// See [`names::PROMPT_TOKENS`].
@@ -91,15 +119,15 @@ fn gauge(registry: &Registry, metric: &Metric) -> IntGauge {
     gauge
 }
 
-fn histograms(registry: &Registry, metric: &Metric) -> HistogramVec {
-    let opts = HistogramOpts::new(metric.name, metric.help).buckets(SECONDS.to_vec());
+fn histograms(registry: &Registry, metric: &Metric, bounds: &[f64]) -> HistogramVec {
+    let opts = HistogramOpts::new(metric.name, metric.help).buckets(bounds.to_vec());
     let histograms = HistogramVec::new(opts, metric.labels).expect("the names are legal");
     register(registry, &histograms);
     histograms
 }
 
-fn histogram(registry: &Registry, metric: &Metric) -> Histogram {
-    histograms(registry, metric).with_label_values::<&str>(&[])
+fn histogram(registry: &Registry, metric: &Metric, bounds: &[f64]) -> Histogram {
+    histograms(registry, metric, bounds).with_label_values::<&str>(&[])
 }
 
 impl Metrics {
@@ -117,12 +145,19 @@ impl Metrics {
             queued_bytes: gauge(r, &names::QUEUED_BYTES),
             store_up: gauge(r, &names::STORE_UP),
             refused: counters(r, &names::REFUSED),
-            ttft: histograms(r, &names::TTFT),
-            tpot: histograms(r, &names::TPOT),
-            duration: histograms(r, &names::DURATION),
-            queue_time: histograms(r, &names::QUEUE_TIME),
-            route_time: histogram(r, &names::ROUTE_TIME),
-            ttft_error: histogram(r, &names::TTFT_ERROR),
+            ttft: histograms(r, &names::TTFT, names::TTFT_BOUNDS),
+            tpot: histograms(r, &names::TPOT, names::TOKEN_BOUNDS),
+            itl: histograms(r, &names::ITL, names::TOKEN_BOUNDS),
+            duration: histograms(r, &names::DURATION, names::DURATION_BOUNDS),
+            queue_time: histograms(r, &names::QUEUE_TIME, names::QUEUE_BOUNDS),
+            route_time: histogram(r, &names::ROUTE_TIME, names::OVERHEAD_BOUNDS),
+            overhead: histogram(r, &names::OVERHEAD, names::OVERHEAD_BOUNDS),
+            decisions: counters(r, &names::DECISIONS),
+            goodput: counters(r, &names::GOODPUT),
+            tenant_requests: counters(r, &names::TENANT_REQUESTS),
+            tenant_tokens: counters(r, &names::TENANT_TOKENS),
+            ejections: counters(r, &names::EJECTIONS),
+            ttft_error: histogram(r, &names::TTFT_ERROR, names::TTFT_BOUNDS),
             prompt_tokens: counters(r, &names::PROMPT_TOKENS),
             completion_tokens: counters(r, &names::COMPLETION_TOKENS),
             cached_predicted: counters(r, &names::CACHED_PREDICTED),
@@ -135,19 +170,34 @@ impl Metrics {
             connections: counters(r, &names::UPSTREAM_CONNECTIONS),
             log_lines_dropped,
             config_reloads: counters(r, &names::CONFIG_RELOADS),
+            tenants: Mutex::default(),
             registry,
         };
-        metrics.add_model(NO_MODEL);
+        metrics.add_words();
+        metrics
+    }
+
+    /// Every word that is known before anything happens, at zero.
+    fn add_words(&self) {
+        self.add_model(NO_MODEL);
+        for reason in Reason::ALL {
+            self.decisions.with_label_values(&[reason.word()]);
+        }
+        for what in What::ALL {
+            self.refused.with_label_values(&[what.code()]);
+        }
+        for reason in FAILURES {
+            self.retries.with_label_values(&[reason]);
+        }
         for kind in ["fresh", "reused", "replaced"] {
-            metrics.connections.with_label_values(&[kind]);
+            self.connections.with_label_values(&[kind]);
         }
         for outcome in ["ok", "failed"] {
-            metrics.config_reloads.with_label_values(&[outcome]);
+            self.config_reloads.with_label_values(&[outcome]);
         }
         for outcome in ["resumed", "failed"] {
-            metrics.continuations.with_label_values(&[outcome]);
+            self.continuations.with_label_values(&[outcome]);
         }
-        metrics
     }
 
     /// Shows a model's series from the moment it is known.
@@ -155,12 +205,16 @@ impl Metrics {
         for outcome in Outcome::ALL {
             self.requests.with_label_values(&[model, outcome.word()]);
         }
-        for histograms in [&self.ttft, &self.tpot, &self.duration, &self.queue_time] {
+        for histograms in [&self.ttft, &self.tpot, &self.itl, &self.duration, &self.queue_time] {
             histograms.with_label_values(&[model]);
         }
-        for counters in
-            [&self.prompt_tokens, &self.completion_tokens, &self.cached_predicted, &self.cached_reported]
-        {
+        for counters in [
+            &self.prompt_tokens,
+            &self.completion_tokens,
+            &self.cached_predicted,
+            &self.cached_reported,
+            &self.goodput,
+        ] {
             counters.with_label_values(&[model]);
         }
     }
@@ -170,7 +224,31 @@ impl Metrics {
         for outcome in ["ok", "client_error", "refused", "failed", "client_closed"] {
             self.replica_requests.with_label_values(&[replica, outcome]);
         }
-        self.probe_failures.with_label_values(&[replica]);
+        for what in FAILURES {
+            self.replica_failures.with_label_values(&[replica, what]);
+        }
+        for counters in [&self.probe_failures, &self.ejections] {
+            counters.with_label_values(&[replica]);
+        }
+    }
+
+    /// A tenant's label; its series are shown from its first request on.
+    pub fn tenant<'a>(&self, name: &'a str) -> &'a str {
+        let name = if name.is_empty() { NO_MODEL } else { name };
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        if tenants.contains(name) {
+            return name;
+        }
+        let label = if tenants.len() < TENANTS_MAX { name } else { OTHER_TENANTS };
+        if tenants.insert(label.to_owned()) {
+            for outcome in Outcome::ALL {
+                self.tenant_requests.with_label_values(&[label, outcome.word()]);
+            }
+            for kind in ["prompt", "cached", "completion"] {
+                self.tenant_tokens.with_label_values(&[label, kind]);
+            }
+        }
+        label
     }
 
     /// Forgets a replica's series.
@@ -187,34 +265,9 @@ impl Metrics {
                 }
             }
         }
-        let _ = self.probe_failures.remove_label_values(&[replica]);
-    }
-
-    /// The text of a scrape: what was counted, and the fleet as it is now.
-    pub fn render(&self, fleet: &[FleetEntry], ready: &[(String, usize)]) -> Vec<u8> {
-        let mut text = Vec::with_capacity(16 * 1024);
-        TextEncoder::new().encode(&self.registry.gather(), &mut text).expect("a Vec takes any text");
-        let mut text = String::from_utf8(text).expect("labels are UTF-8");
-        for (metric, of) in FLEET_GAUGES {
-            let values = fleet.iter().filter_map(|entry| of(entry).map(|value| (entry.id.as_str(), value)));
-            family(&mut text, metric, values.map(|(id, value)| (format!("replica=\"{id}\""), value)));
+        for counters in [&self.probe_failures, &self.ejections] {
+            let _ = counters.remove_label_values(&[replica]);
         }
-        let states = fleet.iter().flat_map(|entry| {
-            STATES.iter().map(|state| {
-                let labels = format!("replica=\"{}\",state=\"{state}\"", entry.id);
-                (labels, f64::from(u8::from(entry.state == *state)))
-            })
-        });
-        family(&mut text, &names::REPLICA_STATE, states);
-        let ready =
-            ready.iter().map(|(model, count)| (format!("model=\"{}\"", escape(model)), *count as f64));
-        family(&mut text, &names::READY_REPLICAS, ready);
-        for metric in names::ALL {
-            if !text.contains(&format!("# TYPE {} ", metric.name)) {
-                family(&mut text, metric, std::iter::empty());
-            }
-        }
-        text.into_bytes()
     }
 }
 
@@ -224,66 +277,17 @@ impl Default for Metrics {
     }
 }
 
-/// The words of [`FleetEntry::state`].
-const STATES: [&str; 6] = ["joining", "warming", "ready", "draining", "ejected", "down"];
-
-type Of = fn(&FleetEntry) -> Option<f64>;
-
-const FLEET_GAUGES: [(&Metric, Of); 5] = [
-    (&names::REPLICA_IN_FLIGHT, |entry| Some(f64::from(entry.in_flight))),
-    (&names::REPLICA_RUNNING, |entry| entry.running.map(f64::from)),
-    (&names::REPLICA_WAITING, |entry| entry.waiting.map(f64::from)),
-    (&names::REPLICA_KV_USAGE, |entry| entry.kv_usage),
-    (&names::REPLICA_REPORT_AGE, |entry| entry.age_ms.map(|age| age as f64 / 1000.0)),
-];
-
-fn family(text: &mut String, metric: &Metric, values: impl Iterator<Item = (String, f64)>) {
-    use std::fmt::Write;
-    let kind = match metric.kind {
-        Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
-        Kind::Histogram => "histogram",
-    };
-    let _ = writeln!(text, "# HELP {} {}\n# TYPE {} {kind}", metric.name, metric.help, metric.name);
-    for (labels, value) in values {
-        let _ = writeln!(text, "{}{{{labels}}} {value}", metric.name);
-    }
-}
-
-fn escape(label: &str) -> String {
-    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_scrape_of_a_new_gateway_names_every_metric() {
-        // U113
-        let text = String::from_utf8(Metrics::new().render(&[], &[])).unwrap();
-        for metric in names::ALL {
-            assert!(text.contains(&format!("# TYPE {} ", metric.name)), "{}", metric.name);
-        }
-    }
-
-    #[test]
-    fn a_replica_comes_and_goes() {
+    fn tenants_beyond_the_bound_share_a_label() {
         let metrics = Metrics::new();
-        metrics.add_replica("a:1");
-        metrics.add_replica("b:1");
-        metrics.replica_failures.with_label_values(&["a:1", "connect"]).inc();
-        let entry =
-            FleetEntry { id: "b:1".into(), state: "ready".into(), in_flight: 3, ..FleetEntry::default() };
-        let text = |metrics: &Metrics| {
-            String::from_utf8(metrics.render(std::slice::from_ref(&entry), &[("m\"".into(), 1)])).unwrap()
-        };
-        assert!(text(&metrics).contains("replica=\"a:1\""));
-        metrics.remove_replica("a:1");
-        let text = text(&metrics);
-        assert!(!text.contains("replica=\"a:1\""), "{text}");
-        assert!(text.contains("flotilla_gateway_replica_in_flight{replica=\"b:1\"} 3"));
-        assert!(text.contains("flotilla_gateway_replica_state{replica=\"b:1\",state=\"ready\"} 1"));
-        assert!(text.contains("flotilla_gateway_ready_replicas{model=\"m\\\"\"} 1"));
+        let names: Vec<_> = (0..TENANTS_MAX + 2).map(|index| format!("tenant-{index}")).collect();
+        let labels: BTreeSet<_> = names.iter().map(|name| metrics.tenant(name)).collect();
+        assert_eq!(labels.len(), TENANTS_MAX + 1);
+        assert_eq!(metrics.tenant("tenant-0"), "tenant-0");
+        assert_eq!(metrics.tenant(names.last().unwrap()), OTHER_TENANTS);
     }
 }

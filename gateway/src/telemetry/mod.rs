@@ -2,9 +2,11 @@
 
 mod access;
 mod metrics;
+mod page;
 
 pub use access::{AccessLog, Line};
-pub use metrics::{Metrics, NO_MODEL};
+pub use metrics::{FAILURES, Metrics, NO_MODEL};
+pub use page::Moment;
 
 /// How a request ended, as clients and operators tell it apart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -57,6 +57,12 @@ pub const TPOT: Metric = histogram(
     &["model"],
     "Mean time per token after the first, of each stream.",
 );
+/// Between two tokens.
+pub const ITL: Metric = histogram(
+    "flotilla_gateway_itl_seconds",
+    &["model"],
+    "From one token of a stream to the next, as they go out to the client.",
+);
 /// Whole time of a request.
 pub const DURATION: Metric = histogram(
     "flotilla_gateway_request_duration_seconds",
@@ -71,6 +77,45 @@ pub const ROUTE_TIME: Metric = histogram(
     "flotilla_gateway_route_seconds",
     &[],
     "Time to read a request for routing and to choose its replica.",
+);
+/// The gateway's own share of the wait.
+pub const OVERHEAD: Metric = histogram(
+    "flotilla_gateway_overhead_seconds",
+    &[],
+    "Time to the answer's head that neither the queue, the connection nor the replica took; requests of one attempt.",
+);
+/// Why replicas were chosen.
+pub const DECISIONS: Metric = counter(
+    "flotilla_gateway_route_decisions_total",
+    &["reason"],
+    "Routing decisions by what decided: soonest, prefix, session, policy, probe, panic.",
+);
+/// Answers within the SLO.
+pub const GOODPUT: Metric = counter(
+    "flotilla_gateway_goodput_total",
+    &["model"],
+    "Answers whose time to first token and time per token were both within the SLO.",
+);
+/// The SLO itself.
+pub const SLO_SECONDS: Metric =
+    gauge("flotilla_gateway_slo_seconds", &["target"], "What goodput is counted against: ttft and tpot.");
+/// Spread of the load.
+pub const IMBALANCE: Metric = gauge(
+    "flotilla_gateway_imbalance_ratio",
+    &["model"],
+    "Standard deviation of requests in flight over a model's ready replicas, divided by their mean; 0 when idle.",
+);
+/// Requests of a tenant.
+pub const TENANT_REQUESTS: Metric = counter(
+    "flotilla_gateway_tenant_requests_total",
+    &["tenant", "outcome"],
+    "Requests by tenant and outcome; the words are those of flotilla_gateway_requests_total.",
+);
+/// Tokens of a tenant.
+pub const TENANT_TOKENS: Metric = counter(
+    "flotilla_gateway_tenant_tokens_total",
+    &["tenant", "kind"],
+    "Tokens by tenant and kind: prompt, cached (a part of prompt) and completion.",
 );
 /// Error of the estimate.
 pub const TTFT_ERROR: Metric = histogram(
@@ -138,6 +183,12 @@ pub const REPLICA_KV_USAGE: Metric = gauge(
 /// Age of what is known.
 pub const REPLICA_REPORT_AGE: Metric =
     gauge("flotilla_gateway_replica_report_age_seconds", &["replica"], "Age of the replica's last report.");
+/// Times a replica was left alone.
+pub const EJECTIONS: Metric = counter(
+    "flotilla_gateway_ejections_total",
+    &["replica"],
+    "Times the replica's circuit opened because of its failures.",
+);
 /// Probes that failed.
 pub const PROBE_FAILURES: Metric =
     counter("flotilla_gateway_probe_failures_total", &["replica"], "Probes without a good answer in time.");
@@ -175,6 +226,10 @@ pub const CONFIG_RELOADS: Metric = counter(
     "Reloads of the configuration file: ok or failed.",
 );
 
+/// Who this is.
+pub const INFO: Metric =
+    gauge("flotilla_gateway_info", &["version"], "Identity of this gateway; the value is always 1.");
+
 /// All of them.
 pub const ALL: &[Metric] = &[
     REQUESTS,
@@ -185,9 +240,17 @@ pub const ALL: &[Metric] = &[
     REFUSED,
     TTFT,
     TPOT,
+    ITL,
     DURATION,
     QUEUE_TIME,
     ROUTE_TIME,
+    OVERHEAD,
+    DECISIONS,
+    GOODPUT,
+    SLO_SECONDS,
+    IMBALANCE,
+    TENANT_REQUESTS,
+    TENANT_TOKENS,
     TTFT_ERROR,
     PROMPT_TOKENS,
     COMPLETION_TOKENS,
@@ -201,6 +264,7 @@ pub const ALL: &[Metric] = &[
     REPLICA_WAITING,
     REPLICA_KV_USAGE,
     REPLICA_REPORT_AGE,
+    EJECTIONS,
     PROBE_FAILURES,
     RETRIES,
     CONTINUATIONS,
@@ -208,7 +272,36 @@ pub const ALL: &[Metric] = &[
     READY_REPLICAS,
     LOG_LINES_DROPPED,
     CONFIG_RELOADS,
+    INFO,
 ];
+
+/// Upper bounds of times to first token. Usual SLO targets are bounds, so that "within" can be counted exactly.
+pub const TTFT_BOUNDS: &[f64] = &[
+    0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0,
+    7.5, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 120.0, 300.0,
+];
+
+/// Upper bounds of times per token: fine enough for fast GPUs.
+pub const TOKEN_BOUNDS: &[f64] = &[
+    0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.06, 0.075, 0.1, 0.125, 0.15,
+    0.2, 0.3, 0.5, 0.75, 1.0, 2.0,
+];
+
+/// Upper bounds of whole requests.
+pub const DURATION_BOUNDS: &[f64] = &[
+    0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0,
+    180.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0,
+];
+
+/// Upper bounds of waits in a queue.
+pub const QUEUE_BOUNDS: &[f64] = &[
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0,
+    300.0,
+];
+
+/// Upper bounds of the gateway's own work.
+pub const OVERHEAD_BOUNDS: &[f64] =
+    &[0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
 
 #[cfg(test)]
 mod tests {

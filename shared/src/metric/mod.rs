@@ -1,6 +1,7 @@
 //! Every metric name of ours with its help text and labels: one source for exporters, dashboards and tests.
 
 pub mod gateway;
+pub mod gpu;
 pub mod replica;
 
 /// What a scrape calls its kind.
