@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use loadtests::capacity::command::{self as capacity, Capacity};
 use loadtests::live::command::{self as live, Live};
+use loadtests::report::compare::{self, Compare};
 use loadtests::sim::command::{self as sim, Sim};
 use loadtests::stub::{self, Stub};
 
@@ -18,6 +20,10 @@ struct Cli {
 enum Command {
     /// Measure a real endpoint.
     Live(Box<Live>),
+    /// Find the highest load within an SLO; writes what `flotilla plan --measured` reads.
+    Capacity(Box<Capacity>),
+    /// Compare two runs.
+    Compare(Compare),
     /// Run a scenario on a simulated fleet, in virtual time.
     Sim(Sim),
     /// Serve answers of known delays, to try load testers with.
@@ -28,6 +34,8 @@ fn run(command: &Command) -> Result<(), String> {
     let runtime = || tokio::runtime::Runtime::new().map_err(|error| error.to_string());
     match command {
         Command::Live(args) => runtime()?.block_on(live::run(args)),
+        Command::Capacity(args) => runtime()?.block_on(capacity::run(args)),
+        Command::Compare(args) => compare::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Stub(args) => runtime()?.block_on(stub::run(args)),
     }

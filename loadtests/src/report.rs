@@ -1,5 +1,6 @@
 //! What users felt: one record a request, and what all records say together.
 
+pub mod compare;
 pub mod html;
 pub mod plot;
 pub mod run;

@@ -112,3 +112,37 @@ fn turns_of_a_session_grow() {
     assert_eq!(prompts.len(), 18);
     assert!(prompts.chunks(3).all(|turns| turns[0] < turns[1] && turns[1] < turns[2]), "{prompts:?}");
 }
+
+/// Prompts beside one another wait for three seconds each: only one client at a time stays within the SLO. The file has
+/// what the planner asks of it.
+#[test]
+fn a_capacity_is_found_and_written_for_the_planner() {
+    let stub = start(Script { ttft_ms: 40.0, prefill_ms: 3000.0, itl_ms: 1.0, ..Script::default() });
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("capacity.json");
+    let output = Command::new(env!("CARGO_BIN_EXE_flotilla-load"))
+        .args(["capacity", "--quiet", "--url", &format!("http://{}", stub.address), "--by", "concurrency"])
+        .args([
+            "--start",
+            "4",
+            "--num-prompts",
+            "12",
+            "--output-len",
+            "4",
+            "--warmup",
+            "0",
+            "--duration",
+            "30",
+        ])
+        .args(["--ttft-ms", "1500", "--tpot-ms", "1500", "--attainment", "0.8", "--out"])
+        .arg(&out)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let file: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&out).unwrap()).unwrap();
+    assert!(file["rate_max_per_s"].as_f64().unwrap() > 0.0, "{file}");
+    assert_eq!((&file["model"], &file["replicas"]), (&"stub".into(), &1.into()));
+    assert!((file["output_tokens_mean"].as_f64().unwrap() - 4.0).abs() < 1e-9);
+    let trials: Vec<_> = file["trials"].as_array().unwrap().iter().map(|trial| &trial["load"]).collect();
+    assert!(trials.len() > 1, "{trials:?}");
+}
