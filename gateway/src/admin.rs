@@ -6,8 +6,10 @@ use crate::http::body::{self, Limits};
 use crate::http::error::{Error, What};
 use crate::http::session::{self, HeadLimits};
 use crate::http::{attempts, reply, request};
+use crate::status;
 use crate::telemetry::Moment;
 use async_trait::async_trait;
+use base64::Engine;
 use gateway_core::fleet::Event;
 use http::Method;
 use pingora::apps::{HttpServerApp, ReusedHttpStream};
@@ -22,9 +24,6 @@ use std::time::Duration;
 const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Longest pause of a client.
 const CLIENT_IDLE: Duration = Duration::from_secs(10);
-
-/// The page of `/`, which reads `/fleet` and shows it.
-const PAGE: &str = include_str!("status.html");
 
 /// The application of the admin port.
 #[derive(Debug)]
@@ -51,11 +50,35 @@ impl HttpServerApp for Admin {
                 if ends {
                     session.set_keepalive(None);
                 }
-                reply::error(&mut session, &error, &id, 0, &[]).await && !ends && session.is_body_done()
+                // Browsers ask for a name and a password then: any name, and the key.
+                let ask = [("www-authenticate", "Basic realm=\"flotilla\"".to_owned())];
+                let extra = if error.what == What::InvalidKey { &ask[..] } else { &[] };
+                reply::error(&mut session, &error, &id, 0, extra).await && !ends && session.is_body_done()
             }
         };
         session::close(session, keep && !self.gateway.is_draining.load(Ordering::Relaxed)).await
     }
+}
+
+/// The password that a browser sends.
+fn password(authorization: &[u8]) -> Option<Vec<u8>> {
+    let pair =
+        base64::engine::general_purpose::STANDARD.decode(authorization.strip_prefix(b"Basic ")?).ok()?;
+    let colon = memchr::memchr(b':', &pair)?;
+    Some(pair[colon + 1..].to_vec())
+}
+
+/// Browsers send a key that they were told along with requests of other sites' pages: such ones change nothing.
+fn check_origin(session: &ServerSession) -> Result<(), Error> {
+    let head = session.req_header();
+    let Some(origin) = head.headers.get(http::header::ORIGIN) else { return Ok(()) };
+    let host = head.headers.get(http::header::HOST).map(http::HeaderValue::as_bytes);
+    let from =
+        origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, host)| host.as_bytes());
+    if from.is_some() && from == host {
+        return Ok(());
+    }
+    Err(Error::new(What::ForbiddenOrigin, "a page of another site may not change anything here"))
 }
 
 impl Admin {
@@ -78,9 +101,12 @@ impl Admin {
             "/ready" if is_get => return Err(attempts::no_replica(&self.gateway, "any model")),
             _ => self.check_key(session)?,
         }
+        if !is_get {
+            check_origin(session)?;
+        }
         match (method.as_str(), path.as_str()) {
             ("GET" | "HEAD", "/") => {
-                Ok(reply::write(session, 200, "text/html; charset=utf-8", PAGE.into(), &[]).await)
+                Ok(reply::write(session, 200, "text/html; charset=utf-8", status::PAGE.into(), &[]).await)
             }
             ("GET" | "HEAD", "/metrics") => {
                 let (fleet, ready) = (self.gateway.entries(), self.gateway.ready_replicas());
@@ -91,6 +117,9 @@ impl Admin {
             ("GET" | "HEAD", "/fleet") => {
                 let list = FleetList { replicas: self.gateway.entries() };
                 Ok(reply::json(session, 200, &list).await)
+            }
+            ("GET" | "HEAD", "/status") => {
+                Ok(reply::json(session, 200, &status::status(&self.gateway)).await)
             }
             ("GET" | "HEAD", "/scale") => {
                 let list = ScaleList { models: self.gateway.scale() };
@@ -112,7 +141,8 @@ impl Admin {
         let config = self.gateway.config.load();
         let Some(key) = &config.admin.key else { return Ok(()) };
         let given = session.get_header_bytes(http::header::AUTHORIZATION);
-        let is_right = given.strip_prefix(b"Bearer ").is_some_and(|given| key.is(given));
+        let is_right = given.strip_prefix(b"Bearer ").is_some_and(|given| key.is(given))
+            || password(given).is_some_and(|given| key.is(&given));
         is_right
             .then_some(())
             .ok_or_else(|| Error::new(What::InvalidKey, "the admin key is missing or wrong"))

@@ -14,6 +14,7 @@ pub mod gateway;
 pub mod http;
 pub mod probe;
 pub mod server;
+pub mod status;
 pub mod store;
 pub mod telemetry;
 pub mod tenants;

@@ -1,5 +1,6 @@
 //! Logs and metrics of the shell. Prompts and answers are in neither.
 
+pub mod cards;
 pub mod metrics;
 pub mod page;
 

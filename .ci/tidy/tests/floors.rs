@@ -17,7 +17,7 @@ const OURS: &[(&str, &[&str])] = &[
     ("replica", &["shared", "replica-core", "replica-format"]),
     ("deploy", &["shared", "gateway-core", "replica-core", "replica-format"]),
     ("grafana", &["shared"]),
-    ("loadtests", &["shared", "gateway-core", "replica-core", "replica-format"]),
+    ("loadtests", &["shared", "gateway-core", "replica-core", "replica-format", "grafana"]),
     ("tidy", &["shared"]),
 ];
 

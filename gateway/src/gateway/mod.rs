@@ -16,7 +16,7 @@ pub use view::NoModel;
 
 use crate::config::{Config, Configured};
 use crate::store::Computed;
-use crate::telemetry::{AccessLog, Metrics};
+use crate::telemetry::{AccessLog, History, Metrics};
 use crate::tenants::Tenants;
 use arc_swap::ArcSwap;
 use gateway_core::admission::Admission;
@@ -72,6 +72,8 @@ pub struct Gateway {
     pub tenants: Arc<Tenants>,
     /// Counters.
     pub metrics: Metrics,
+    /// The last minutes.
+    pub history: Mutex<History>,
     /// One line a request.
     pub access: AccessLog,
     /// Opens connections to replicas.
@@ -124,6 +126,7 @@ impl Gateway {
             config: ArcSwap::from_pointee(config),
             tenants,
             metrics: Metrics::new(),
+            history: Mutex::default(),
             access,
             connector: TransportConnector::new(None),
             is_draining: AtomicBool::new(false),

@@ -27,6 +27,8 @@ pub enum What {
     InvalidKey,
     /// The key may not use the model.
     ForbiddenModel,
+    /// A browser's page of another site asks to change something.
+    ForbiddenOrigin,
     /// No replica has that name.
     UnknownReplica,
     /// Nobody here serves the model.
@@ -51,7 +53,7 @@ pub enum What {
 
 impl What {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::BadHttp,
         Self::BadBody,
         Self::HeadTooLarge,
@@ -62,6 +64,7 @@ impl What {
         Self::UnknownEncoding,
         Self::InvalidKey,
         Self::ForbiddenModel,
+        Self::ForbiddenOrigin,
         Self::UnknownReplica,
         Self::UnknownModel,
         Self::RateLimited,
@@ -87,6 +90,7 @@ impl What {
             Self::UnknownEncoding => (415, "invalid_request_error", "unsupported_encoding"),
             Self::InvalidKey => (401, "authentication_error", "invalid_api_key"),
             Self::ForbiddenModel => (403, "permission_error", "model_not_allowed"),
+            Self::ForbiddenOrigin => (403, "permission_error", "origin_not_allowed"),
             Self::UnknownReplica => (404, "invalid_request_error", "replica_not_found"),
             Self::UnknownModel => (404, "invalid_request_error", "model_not_found"),
             Self::RateLimited => (429, "rate_limit_error", "rate_limit_exceeded"),

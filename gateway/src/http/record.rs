@@ -111,7 +111,7 @@ impl Ending {
         if let Some(tpot) = self.tpot {
             metrics.tpot.with_label_values(&[label]).observe(tpot.as_secs_f64());
         }
-        self.record_tenant(gateway, &request.tenant.name);
+        self.record_tokens(gateway, &request.tenant.name);
         if self.is_good(gateway) {
             metrics.goodput.with_label_values(&[label]).inc();
         }
@@ -129,7 +129,7 @@ impl Ending {
         self.log(gateway, request, model, total);
     }
 
-    fn record_tenant(&self, gateway: &Gateway, tenant: &str) {
+    fn record_tokens(&self, gateway: &Gateway, tenant: &str) {
         let metrics = &gateway.metrics;
         let tenant = metrics.tenant(tenant);
         metrics.tenant_requests.with_label_values(&[tenant, self.outcome.word()]).inc();
@@ -139,8 +139,11 @@ impl Ending {
             ("completion", self.usage.completion_tokens),
         ];
         for (kind, count) in counts {
-            let tokens = metrics.tenant_tokens.with_label_values(&[tenant, kind]);
-            tokens.inc_by(u64::from(count.unwrap_or(0)));
+            let count = u64::from(count.unwrap_or(0));
+            metrics.tenant_tokens.with_label_values(&[tenant, kind]).inc_by(count);
+            if let Some((replica, _)) = &self.replica {
+                metrics.replica_tokens.with_label_values(&[replica.as_str(), kind]).inc_by(count);
+            }
         }
     }
 

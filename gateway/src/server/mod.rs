@@ -108,6 +108,7 @@ fn bind(config: &Config) -> io::Result<[Port; 2]> {
 /// Starts what watches the world for the gateway, for as long as it lives.
 fn watch_sources(gateway: &Arc<Gateway>, leases: &Arc<Leases>, runtime: &tokio::runtime::Handle) {
     let config = gateway.config.load_full();
+    runtime.spawn(crate::status::follow(gateway.clone()));
     if config.keys.is_some() {
         let changed = {
             let gateway = gateway.clone();

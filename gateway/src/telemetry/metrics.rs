@@ -29,6 +29,9 @@ pub const FAILURES: [&str; 8] = [
     "idle_timeout",
 ];
 
+/// Kinds of tokens; the cached ones are a part of the prompt's.
+const TOKEN_KINDS: [&str; 3] = ["prompt", "cached", "completion"];
+
 /// All counters and histograms.
 #[derive(Debug)]
 pub struct Metrics {
@@ -83,6 +86,8 @@ pub struct Metrics {
     pub cached_reported: IntCounterVec,
     /// See [`names::REPLICA_REQUESTS`].
     pub replica_requests: IntCounterVec,
+    /// See [`names::REPLICA_TOKENS`].
+    pub replica_tokens: IntCounterVec,
     /// See [`names::REPLICA_FAILURES`].
     pub replica_failures: IntCounterVec,
     /// See [`names::PROBE_FAILURES`].
@@ -163,6 +168,7 @@ impl Metrics {
             cached_predicted: counters(r, &names::CACHED_PREDICTED),
             cached_reported: counters(r, &names::CACHED_REPORTED),
             replica_requests: counters(r, &names::REPLICA_REQUESTS),
+            replica_tokens: counters(r, &names::REPLICA_TOKENS),
             replica_failures: counters(r, &names::REPLICA_FAILURES),
             probe_failures: counters(r, &names::PROBE_FAILURES),
             retries: counters(r, &names::RETRIES),
@@ -180,6 +186,7 @@ impl Metrics {
     /// Every word that is known before anything happens, at zero.
     fn add_words(&self) {
         self.add_model(NO_MODEL);
+        self.tenant(NO_MODEL);
         for reason in Reason::ALL {
             self.decisions.with_label_values(&[reason.word()]);
         }
@@ -224,6 +231,9 @@ impl Metrics {
         for outcome in ["ok", "client_error", "refused", "failed", "client_closed"] {
             self.replica_requests.with_label_values(&[replica, outcome]);
         }
+        for kind in TOKEN_KINDS {
+            self.replica_tokens.with_label_values(&[replica, kind]);
+        }
         for what in FAILURES {
             self.replica_failures.with_label_values(&[replica, what]);
         }
@@ -244,7 +254,7 @@ impl Metrics {
             for outcome in Outcome::ALL {
                 self.tenant_requests.with_label_values(&[label, outcome.word()]);
             }
-            for kind in ["prompt", "cached", "completion"] {
+            for kind in TOKEN_KINDS {
                 self.tenant_tokens.with_label_values(&[label, kind]);
             }
         }
@@ -253,7 +263,7 @@ impl Metrics {
 
     /// Forgets a replica's series.
     pub fn remove_replica(&self, replica: &str) {
-        for counters in [&self.replica_requests, &self.replica_failures] {
+        for counters in [&self.replica_requests, &self.replica_failures, &self.replica_tokens] {
             let families = prometheus::core::Collector::collect(counters);
             for metric in families.iter().flat_map(|family| family.get_metric().to_vec()) {
                 let value = |name: &str| metric.get_label().iter().find(|pair| pair.name() == name);
@@ -286,7 +296,8 @@ mod tests {
         let metrics = Metrics::new();
         let names: Vec<_> = (0..TENANTS_MAX + 2).map(|index| format!("tenant-{index}")).collect();
         let labels: BTreeSet<_> = names.iter().map(|name| metrics.tenant(name)).collect();
-        assert_eq!(labels.len(), TENANTS_MAX + 1);
+        // One place is taken by those without a key, one more label is everybody else's.
+        assert_eq!(labels.len(), TENANTS_MAX);
         assert_eq!(metrics.tenant("tenant-0"), "tenant-0");
         assert_eq!(metrics.tenant(names.last().unwrap()), OTHER_TENANTS);
     }

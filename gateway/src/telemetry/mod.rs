@@ -1,10 +1,12 @@
 //! Turns what happened into metrics and one log line a request. Prompts, answers and keys never come here.
 
 mod access;
+mod history;
 mod metrics;
 mod page;
 
 pub use access::{AccessLog, Line};
+pub use history::{History, Pace, STEP, Sample};
 pub use metrics::{FAILURES, Metrics, NO_MODEL};
 pub use page::Moment;
 

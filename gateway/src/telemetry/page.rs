@@ -47,6 +47,11 @@ impl Metrics {
         let targets = targets.map(|(target, limit)| (label("target", target), limit.as_secs_f64()));
         family(&mut text, &names::SLO_SECONDS, targets.into_iter());
         family(&mut text, &names::INFO, [(label("version", env!("CARGO_PKG_VERSION")), 1.0)].into_iter());
+        for metric in names::ALL {
+            if !text.contains(&format!("# TYPE {} ", metric.name)) {
+                family(&mut text, metric, std::iter::empty());
+            }
+        }
         text.into_bytes()
     }
 }
@@ -123,7 +128,6 @@ mod tests {
     fn a_scrape_of_a_new_gateway_names_every_metric() {
         let metrics = Metrics::new();
         metrics.add_replica("a:1");
-        metrics.tenant("");
         let text = page(&metrics, &[entry("a:1", 0)], &[("m".into(), 1)]);
         for metric in names::ALL {
             assert!(text.contains(&format!("# TYPE {} ", metric.name)), "{}", metric.name);

@@ -16,6 +16,7 @@ mod models;
 mod renewal;
 mod scaling;
 mod secrets;
+mod status;
 mod streams;
 mod support;
 mod tenants;

@@ -65,6 +65,18 @@ fn cache() -> Vec<Panel> {
                 "{{model}}",
                 format!("{} / ({} > 0)", tokens(&names::CACHED_REPORTED), tokens(&names::PROMPT_TOKENS)),
             ),
+        half("Cached part of prompts by replica", "As answers' usage tells, whatever the engine.", Unit::Ratio).ask(
+            "{{replica}}",
+            format!(
+                "{} / ({} > 0)",
+                rate(&names::REPLICA_TOKENS, "replica", &format!("{OF_REPLICA},kind=\"cached\"")),
+                rate(&names::REPLICA_TOKENS, "replica", &format!("{OF_REPLICA},kind=\"prompt\""))
+            ),
+        ),
+        half("Answer tokens by replica", "As answers' usage tells, whatever the engine.", Unit::TokensPerSecond).ask(
+            "{{replica}}",
+            rate(&names::REPLICA_TOKENS, "replica", &format!("{OF_REPLICA},kind=\"completion\"")),
+        ),
         half("Hits by replica", "Part of looked-up tokens found in each replica's prefix cache.", Unit::Ratio)
             .ask("{{replica}}", format!("replica:prefix_hit:ratio{{{OF_BOTH}}}")),
         half("KV usage as the gateway sees it", "Part of each pool in use, and so how long cached prefixes may live.", Unit::Ratio)

@@ -8,9 +8,6 @@ pub mod symptoms;
 
 use crate::yaml::Yaml;
 
-/// How often rules are evaluated.
-pub const INTERVAL: &str = "15s";
-
 /// One recorded series.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
@@ -101,7 +98,6 @@ pub fn recording_file() -> String {
     yaml.line(0, "groups:");
     for (group, records) in records() {
         yaml.line(1, &format!("- name: {group}"));
-        yaml.line(2, &format!("interval: {INTERVAL}"));
         yaml.line(2, "rules:");
         for record in records {
             yaml.line(3, &format!("- record: {}", record.name));
@@ -116,7 +112,6 @@ pub fn alert_file() -> String {
     let mut yaml = Yaml::new("Written by `flotilla-boards write`. Each alert says what to do.");
     yaml.line(0, "groups:");
     yaml.line(1, "- name: flotilla-alerts");
-    yaml.line(2, &format!("interval: {INTERVAL}"));
     yaml.line(2, "rules:");
     for alert in alerts::all() {
         yaml.line(3, &format!("- alert: {}", alert.name));

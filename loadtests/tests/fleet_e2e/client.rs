@@ -46,10 +46,16 @@ impl Answer {
 
 /// A streamed chat. `Err` when nobody answered at all.
 pub async fn chat(port: u16, prompt: &str, max_tokens: u32) -> Result<Answer, String> {
-    let body = json!({
+    chat_with(port, prompt, max_tokens, json!({})).await
+}
+
+/// The same with more fields.
+pub async fn chat_with(port: u16, prompt: &str, max_tokens: u32, more: Value) -> Result<Answer, String> {
+    let mut body = json!({
         "model": "fake", "stream": true, "max_tokens": max_tokens, "ignore_eos": true, "temperature": 0,
         "messages": [{"role": "user", "content": prompt}],
     });
+    body.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
     let request = Request::post("/v1/chat/completions").header(header::CONTENT_TYPE, "application/json");
     send(port, request.body(Full::new(Bytes::from(body.to_string()))).unwrap()).await
 }

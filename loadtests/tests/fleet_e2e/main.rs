@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a fault of the harness is a failed test")]
 
+mod boards;
 mod client;
 mod config;
 mod death;

@@ -11,9 +11,10 @@ use tokio::sync::Semaphore;
 use super::pieces::Held;
 use super::route::Route;
 use super::served::Served;
-use crate::config::{BLOCK_TOKENS, Config, ModelSource};
+use crate::config::{BLOCK_TOKENS, Config, Device, ModelSource};
 use crate::engine::Snapshot;
 use crate::error::Error;
+use crate::telemetry::cards::Cards;
 use crate::telemetry::metrics::Metrics;
 
 /// No step has ended for this long although there is work: not ready any more.
@@ -30,6 +31,8 @@ pub struct App {
     pub config: Config,
     /// Everything that is counted.
     pub metrics: Arc<Metrics>,
+    /// The cards that it uses.
+    pub cards: Cards,
     /// Drawn at every start.
     pub instance: String,
     /// Seconds since 1970 when it started.
@@ -42,12 +45,22 @@ pub struct App {
     understanding: Arc<Semaphore>,
 }
 
+/// The cards to watch: none on CPU.
+fn cards(config: &Config) -> Cards {
+    let is_cuda = config.device == Device::Cuda || (config.device == Device::Auto && cfg!(feature = "cuda"));
+    if !is_cuda {
+        return Cards::default();
+    }
+    Cards::watch(std::env::var("CUDA_VISIBLE_DEVICES").ok(), config.tensor_parallel_size)
+}
+
 impl App {
     /// A replica that is still loading.
     pub fn new(config: Config) -> Self {
         let instance = uuid::Uuid::new_v4().simple().to_string();
         Self {
             metrics: Arc::new(Metrics::new(&model_names(&config)[0], &Route::ALL.map(Route::name))),
+            cards: cards(&config),
             config,
             held: Arc::new(Held::new(&instance)),
             instance,

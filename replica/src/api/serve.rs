@@ -132,7 +132,7 @@ fn look(app: &Arc<App>, route: Route, path: &str) -> Result<Response, Error> {
                 snapshot: &snapshot,
                 prefix_caching: app.config.prefix_caching,
             };
-            let page = engine.render() + &app.metrics.page();
+            let page = engine.render() + &app.metrics.page() + &app.cards.render();
             respond::text(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page)
         }
         Route::OpenApi => respond::json(&openapi::document(&model_names(&app.config))),

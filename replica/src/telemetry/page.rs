@@ -105,10 +105,11 @@ impl EnginePage<'_> {
 }
 
 /// Text in the making.
-struct Page(String);
+#[derive(Default)]
+pub(super) struct Page(String);
 
 impl Page {
-    fn head(&mut self, metric: &Metric) {
+    pub(super) fn head(&mut self, metric: &Metric) {
         let kind = match metric.kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
@@ -122,7 +123,7 @@ impl Page {
         self.sample(metric.name, "", metric.labels.iter().copied().zip(values.iter().copied()), value);
     }
 
-    fn sample<'a>(
+    pub(super) fn sample<'a>(
         &mut self,
         name: &str,
         suffix: &str,
@@ -136,6 +137,10 @@ impl Page {
         } else {
             self.line(format_args!("{name}{suffix}{{{labels}}} {value}"));
         }
+    }
+
+    pub(super) fn finish(self) -> String {
+        self.0
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {

@@ -150,6 +150,12 @@ pub const REPLICA_REQUESTS: Metric = counter(
     &["replica", "outcome"],
     "Attempts by replica and outcome: ok, client_error, refused, failed, client_closed.",
 );
+/// Tokens of a replica.
+pub const REPLICA_TOKENS: Metric = counter(
+    "flotilla_gateway_replica_tokens_total",
+    &["replica", "kind"],
+    "Tokens by replica and kind, as answers' usage tells: prompt, cached (a part of prompt) and completion.",
+);
 /// Failures of a replica.
 pub const REPLICA_FAILURES: Metric = counter(
     "flotilla_gateway_replica_failures_total",
@@ -257,6 +263,7 @@ pub const ALL: &[Metric] = &[
     CACHED_PREDICTED,
     CACHED_REPORTED,
     REPLICA_REQUESTS,
+    REPLICA_TOKENS,
     REPLICA_FAILURES,
     REPLICA_IN_FLIGHT,
     REPLICA_STATE,
