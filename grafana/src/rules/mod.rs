@@ -2,6 +2,7 @@
 
 pub mod alerts;
 pub mod burn;
+pub mod cases;
 pub mod engines;
 pub mod gpus;
 pub mod symptoms;
@@ -134,14 +135,17 @@ pub fn test_file() -> String {
     yaml.line(0, "tests:");
     for alert in alerts::all() {
         let firing = format!("ALERTS{{alertname=\"{}\",alertstate=\"firing\"}}", alert.name);
-        case(&mut yaml, &alert.fires, &format!("count({firing}) > bool 0"), "{}");
+        case(&mut yaml, &alert.fires, &format!("count({firing}) > bool 0"), &[("{}", 1.0)]);
         let labels = firing.trim_start_matches("ALERTS");
-        case(&mut yaml, &alert.quiet, &format!("absent({firing})"), labels);
+        case(&mut yaml, &alert.quiet, &format!("absent({firing})"), &[(labels, 1.0)]);
+    }
+    for mapped in cases::ALL {
+        case(&mut yaml, &Case::after(10, mapped.series), mapped.expr, mapped.samples);
     }
     yaml.finish()
 }
 
-fn case(yaml: &mut Yaml, case: &Case, expr: &str, labels: &str) {
+fn case(yaml: &mut Yaml, case: &Case, expr: &str, samples: &[(&str, f64)]) {
     yaml.line(1, "- interval: 1m");
     yaml.line(2, "input_series:");
     for (series, values) in &case.series {
@@ -152,6 +156,8 @@ fn case(yaml: &mut Yaml, case: &Case, expr: &str, labels: &str) {
     yaml.text(3, "- expr", expr);
     yaml.line(4, &format!("eval_time: {}m", case.minutes));
     yaml.line(4, "exp_samples:");
-    yaml.text(5, "- labels", labels);
-    yaml.line(6, "value: 1");
+    for (labels, value) in samples {
+        yaml.text(5, "- labels", labels);
+        yaml.line(6, &format!("value: {value}"));
+    }
 }
