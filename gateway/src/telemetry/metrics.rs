@@ -187,6 +187,7 @@ impl Metrics {
     fn add_words(&self) {
         self.add_model(NO_MODEL);
         self.tenant(NO_MODEL);
+        self.store_up.set(1);
         for reason in Reason::ALL {
             self.decisions.with_label_values(&[reason.word()]);
         }

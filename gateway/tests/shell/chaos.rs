@@ -68,7 +68,9 @@ async fn after_a_storm_every_count_is_back_at_zero() {
     };
     crate::support::until("every request ended once", async || counted().await == total as f64).await;
     // The storm has spent the budget for second attempts, so what answers now must be well.
-    stubs.iter().for_each(|stub| stub.set_script(|_| Act::stream(&["well"])));
+    for stub in &stubs {
+        stub.set_script(|_| Act::stream(&["well"]));
+    }
     gateway.await_serving(stubs.len()).await;
     assert_eq!(gateway.post("/v1/chat/completions", &chat_stream("x")).await.status, 200);
 }

@@ -22,7 +22,7 @@ pub fn board() -> Board {
             ("Engine", engine()),
             ("KV cache and prefixes", cache()),
             ("Requests", requests()),
-            ("Process", process()),
+            ("Server", server()),
         ],
     }
 }
@@ -186,7 +186,7 @@ fn requests() -> Vec<Panel> {
     ]
 }
 
-fn process() -> Vec<Panel> {
+fn server() -> Vec<Panel> {
     vec![
         third("Answers by route and status", "HTTP answers begun.", Unit::RequestsPerSecond)
             .ask("{{route}} {{code}}", own_rate(&names::RESPONSES, "route, code")),

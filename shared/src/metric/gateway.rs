@@ -34,7 +34,7 @@ pub const QUEUED: Metric =
 pub const STORE_UP: Metric = gauge(
     "flotilla_gateway_store_up",
     &[],
-    "1 while the store that gateways share can be reached, 0 while this one goes on alone.",
+    "1 while the store that gateways share can be reached, or none is configured; 0 while this one goes on alone.",
 );
 /// Body bytes of the requests that wait.
 pub const QUEUED_BYTES: Metric =
