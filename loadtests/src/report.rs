@@ -14,6 +14,8 @@ use std::time::Duration;
 use shared::slo::Slo;
 use shared::time::Instant;
 
+use crate::exchange::{Exchange, Failure};
+
 /// How a request ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Ended {
@@ -83,6 +85,33 @@ impl Record {
     pub fn is_good(&self, slo: Slo) -> bool {
         let times = self.ttft().zip(self.tpot()).filter(|_| self.ended == Ended::Answered);
         times.is_some_and(|(ttft, tpot)| slo.is_met(ttft, tpot))
+    }
+}
+
+/// Times count from virtual zero.
+impl From<&Record> for Exchange {
+    fn from(record: &Record) -> Self {
+        let seconds = |at: Instant| at.since(Instant::ZERO).as_secs_f64();
+        let failure = match record.ended {
+            Ended::Answered => None,
+            Ended::Refused => Some(Failure::Refused),
+            Ended::NoReplica | Ended::Failed => Some(Failure::Status),
+            Ended::Cut => Some(Failure::InStream),
+            Ended::TimedOut => Some(Failure::TimedOut),
+        };
+        Self {
+            intended_s: seconds(record.intended),
+            sent_s: seconds(record.intended),
+            first_chunk_s: record.first_token.map(seconds),
+            first_token_s: record.first_token.map(seconds),
+            end_s: seconds(record.end),
+            prompt_tokens: record.prompt_tokens,
+            cached_tokens: Some(record.cached_tokens),
+            answer_tokens: record.answer_tokens,
+            replica: record.replica.map(|replica| format!("replica-{replica}")),
+            failure,
+            ..Self::default()
+        }
     }
 }
 

@@ -7,6 +7,7 @@ pub mod fault;
 pub mod fleet;
 pub mod gateway;
 pub mod policy;
+pub mod proof;
 pub mod replica;
 pub mod scenario;
 pub mod text;

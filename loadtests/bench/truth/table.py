@@ -1,0 +1,40 @@
+"""Prints what compare.sh measured, each client beside what the server did for it: table.py FOLDER."""
+
+import json
+import pathlib
+import sys
+
+folder = pathlib.Path(sys.argv[1])
+
+
+def load(name):
+    return json.loads((folder / name).read_text())
+
+
+def ours():
+    run = load("ours.json")
+    return {time: [run[time][figure] for figure in ("mean", "p50", "p99")] for time in ("ttft_ms", "tpot_ms", "e2e_ms")}
+
+
+def sglang_bench():
+    run = json.loads((folder / "sglang.jsonl").read_text().splitlines()[-1])
+    names = {"ttft_ms": "ttft_ms", "tpot_ms": "tpot_ms", "e2e_ms": "e2e_latency_ms"}
+    return {time: [run.get(f"{figure}_{name}") for figure in ("mean", "median", "p99")] for time, name in names.items()}
+
+
+def aiperf():
+    run = load("aiperf/profile_export_aiperf.json")
+    names = {"ttft_ms": "time_to_first_token", "tpot_ms": "inter_token_latency", "e2e_ms": "request_latency"}
+    return {time: [run[name][figure] for figure in ("avg", "p50", "p99")] for time, name in names.items()}
+
+
+print(f"{'client':<14}{'':<9}{'mean':>9}{'P50':>9}{'P99':>9}   against the server's own: mean, P50, P99")
+for name, read in (("ours", ours), ("sglang-bench", sglang_bench), ("aiperf", aiperf)):
+    if not (folder / f"{name}-truth.json").exists():
+        continue
+    truth, figures = load(f"{name}-truth.json"), read()
+    for time, values in figures.items():
+        real = [truth[time][figure] for figure in ("mean", "p50", "p99")]
+        cells = "".join(f"{value:>9.2f}" if value is not None else f"{'-':>9}" for value in values)
+        off = ", ".join("-" if value is None else f"{value - wanted:+.2f} ms" for value, wanted in zip(values, real))
+        print(f"{name:<14}{time:<9}{cells}   {off}")
