@@ -211,7 +211,7 @@ impl Fleet {
         replica.load.first_token(ticket.serial);
         replica.breaker.lives();
         let mut rates = replica.rates;
-        let said = replica.load.sample().prefill_tokens_per_s.filter(|rate| rate.is_finite() && *rate > 0.0);
+        let said = replica.said.rate();
         learn::first_token(&mut rates, ticket, said, now);
         replica.rates = rates;
         learn::first_token(&mut self.rates, ticket, said, now);
@@ -347,6 +347,10 @@ impl Fleet {
         replica.models = models;
         replica.identity = report.identity;
         replica.load.report(report.sample, report.at);
+        let said = report.sample.prefill_tokens_per_s;
+        if replica.said.hear(said, report.at) {
+            self.rates.said_tokens_per_s.learn(said.unwrap_or(0.0), report.at);
+        }
         // A report is newer knowledge than a 429 that came before it.
         replica.full_until = replica.full_until.filter(|_| report.sample.running.is_none());
         let before = replica.breaker.fault();

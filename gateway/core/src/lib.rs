@@ -17,3 +17,4 @@ pub mod queue;
 pub mod replica;
 pub mod retry;
 pub mod route;
+pub mod said;

@@ -10,6 +10,7 @@ use crate::estimate::Outlook;
 use crate::fleet::Readiness;
 use crate::health::{Breaker, Rules};
 use crate::load::Load;
+use crate::said::Said;
 
 /// A model name inside one gateway.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -89,6 +90,8 @@ const DELAY_HALF_LIFE: Duration = Duration::from_secs(30);
 pub struct Rates {
     /// Prompt tokens a second.
     pub prefill_tokens_per_s: Belief,
+    /// The same as replicas say of themselves.
+    pub said_tokens_per_s: Belief,
     /// Seconds to the first token that no prompt token explains.
     pub overhead_s: Belief,
     /// Seconds per later token.
@@ -124,6 +127,7 @@ pub struct Replica {
     pub(crate) full_until: Option<Instant>,
     pub(crate) load: Load,
     pub(crate) rates: Rates,
+    pub(crate) said: Said,
     pub(crate) breaker: Breaker,
 }
 
@@ -146,6 +150,7 @@ impl Replica {
             full_until: None,
             load: Load::default(),
             rates: Rates::default(),
+            said: Said::default(),
             breaker: Breaker::new(rules),
         }
     }
@@ -155,6 +160,7 @@ impl Replica {
         self.epoch += 1;
         self.load = Load::default();
         self.rates = Rates::default();
+        self.said = Said::default();
         self.breaker = Breaker::new(rules);
         self.full_until = None;
         self.state = State::Joining;
@@ -237,12 +243,9 @@ impl Replica {
 
     /// What a new request would meet, with `prior` for what was not learned here.
     pub fn outlook(&self, prior: &Prior, now: Instant) -> Outlook {
-        let said = self.load.sample().prefill_tokens_per_s.filter(|rate| rate.is_finite() && *rate > 0.0);
         let learned =
             || self.rates.prefill_tokens_per_s.read(prior.prefill_tokens_per_s, RATE_HALF_LIFE, now);
-        // A replica measures its steps exactly; the times of its answers are blurred by whatever else ran, and
-        // equal replicas that look unequal scatter what belongs together.
-        let rate = said.unwrap_or_else(learned).max(1.0);
+        let rate = self.said.read(prior.said_tokens_per_s, now).unwrap_or_else(learned).max(1.0);
         let ease = match self.state {
             State::Warming(since) => 1.0 - (now.since(since).as_secs_f64() / WARMING.as_secs_f64()).min(1.0),
             _ => 0.0,
@@ -268,6 +271,8 @@ impl Replica {
 pub struct Prior {
     /// Prompt tokens a second.
     pub prefill_tokens_per_s: f64,
+    /// The same as replicas say of themselves.
+    pub said_tokens_per_s: f64,
     /// Seconds to the first token that no prompt token explains.
     pub overhead_s: f64,
     /// Seconds a whole answer takes.
@@ -279,9 +284,11 @@ pub struct Prior {
 impl Prior {
     /// From what the whole fleet showed, and the prompt tokens a request had to have computed.
     pub fn of(rates: &Rates, prompt_tokens: &Belief) -> Self {
+        let prefill_tokens_per_s = rates.prefill_tokens_per_s.value().unwrap_or(2000.0);
         Self {
+            said_tokens_per_s: rates.said_tokens_per_s.value().unwrap_or(prefill_tokens_per_s),
             prompt_tokens: prompt_tokens.value().unwrap_or(500.0),
-            prefill_tokens_per_s: rates.prefill_tokens_per_s.value().unwrap_or(2000.0),
+            prefill_tokens_per_s,
             overhead_s: rates.overhead_s.value().unwrap_or(0.02),
             answer_s: rates.answer_s.value().unwrap_or(5.0),
         }

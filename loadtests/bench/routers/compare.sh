@@ -13,8 +13,8 @@ venv=$cache/peers/routers
 out=${OUT:-$cache/bench-routers}
 first=${PORT:-21800}
 routers=${ROUTERS:-flotilla nginx sglang-router vllm-router}
-pool_bytes=${POOL_BYTES:-100000000}
-rate_chat=${RATE_CHAT:-0.5} rate_shared=${RATE_SHARED:-1.5}
+pool_bytes=${POOL_BYTES:-80000000} # 108 blocks: 3,456 tokens a replica
+rate_chat=${RATE_CHAT:-0.4} rate_shared=${RATE_SHARED:-1.6}
 
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
 for wheel in sglang-router vllm-router; do
@@ -80,10 +80,10 @@ measure() {
 }
 
 for router in $routers; do
-    measure "$router" multi-turn --workload multi-turn --num-prompts 25 --request-rate "$rate_chat" --turns 3-5 \
-        --num-prefixes 6 --prefix-len 200-300 --input-len 20-50 --output-len 12-20 --think-ms 500-2000
-    measure "$router" shared-prefix --workload shared-prefix --num-prompts 75 --request-rate "$rate_shared" \
-        --num-prefixes 16 --zipf 0.6 --prefix-len 400-500 --input-len 16-32 --output-len 8-16
+    measure "$router" multi-turn --workload multi-turn --num-prompts 20 --request-rate "$rate_chat" --turns 4-6 \
+        --num-prefixes 12 --prefix-len 100-150 --input-len 60-100 --output-len 12-20 --think-ms 500-2000
+    measure "$router" shared-prefix --workload shared-prefix --num-prompts 80 --request-rate "$rate_shared" \
+        --num-prefixes 24 --zipf 0.8 --prefix-len 400-500 --input-len 16-32 --output-len 8-16
 done
 # shellcheck disable=SC2086 # a list of names
 python3 "$here/table.py" "$out" $routers

@@ -93,6 +93,8 @@ fn sped(scenario: &Scenario, factor: f64) -> Scenario {
     let arrivals = &mut scenario.workload.arrivals;
     arrivals.per_s *= factor;
     arrivals.to_per_s = arrivals.to_per_s.map(|rate| rate * factor);
+    // As long as before: a rush that is over soon is no load.
+    scenario.workload.sessions = (f64::from(scenario.workload.sessions) * factor).ceil().max(1.0) as u32;
     scenario
 }
 

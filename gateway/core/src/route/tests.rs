@@ -22,8 +22,11 @@ fn fleet_of(samples: &[Sample]) -> Fleet {
         );
     }
     for (number, sample) in samples.iter().enumerate() {
-        for at in [START - WARMING, START] {
-            report(&mut fleet, ReplicaId(number as u32), *sample, at);
+        // What it said of its warm-up was another rate than that of its work.
+        let warm_up =
+            Sample { prefill_tokens_per_s: sample.prefill_tokens_per_s.map(|rate| rate / 2.0), ..*sample };
+        for (sample, at) in [(warm_up, START - WARMING), (*sample, START)] {
+            report(&mut fleet, ReplicaId(number as u32), sample, at);
         }
     }
     fleet
@@ -89,6 +92,23 @@ fn a_long_queue_beats_a_long_prefix() {
 fn a_faster_replica_gets_more_of_the_work() {
     check(1000, &[(1000.0, 1000, 0), (8000.0, 6000, 0)], 1);
     check(1000, &[(1000.0, 0, 0), (8000.0, 9000, 0)], 0);
+}
+
+/// One that warmed up beside others looks slow for a while only: else the one that began in a quiet moment gets all.
+#[test]
+fn a_slow_warm_up_is_forgiven() {
+    let mut fleet = fleet_of(&[rated(300.0)]);
+    let endpoint = "127.0.0.1:1".to_owned();
+    fleet.apply(Event::Joined { endpoint, source: Source::Config, models: vec![], running_max: None }, START);
+    report(&mut fleet, ReplicaId(1), rated(100.0), START - WARMING);
+    let later = START + Duration::from_mins(1);
+    let mut choose = |at: Instant| {
+        for (id, rate, waiting) in [(0, 300.0, 300), (1, 100.0, 0)] {
+            report(&mut fleet, ReplicaId(id), Sample { waiting_tokens: Some(waiting), ..rated(rate) }, at);
+        }
+        Router::default().choose(&demand(400), &fleet, |_| 0, at, &mut rng()).unwrap().replica
+    };
+    assert_eq!((choose(START), choose(later)), (ReplicaId(0), ReplicaId(1)));
 }
 
 #[test]
