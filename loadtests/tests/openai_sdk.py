@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import queue
+import random
 import signal
 import socket
 import subprocess
@@ -24,10 +25,47 @@ ANSWER_DEADLINE_S = 120
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 
 
+STORY = [{"role": "user", "content": "Tell me a long story about a lighthouse keeper."}]
+
+
 def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+    """A port below those that the system hands out to clients, so that none of them takes it meanwhile."""
+    for port in random.sample(range(20000, 30000), 100):
+        with socket.socket() as sock:
+            try:
+                sock.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("no free port")
+
+
+def until(what, deadline_s, found):
+    """Waits until `found()` is true and gives it back."""
+    deadline = time.monotonic() + deadline_s
+    while not (value := found()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {deadline_s} s")
+        time.sleep(0.05)
+    return value
+
+
+def descendants(pid):
+    """Process ids and names below `pid`; names as the kernel has them, cut to 15 characters."""
+    children = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/stat") as stat:
+                name, _, rest = stat.read().partition("(")[2].rpartition(")")
+        except OSError:
+            continue
+        children.setdefault(int(rest.split()[1]), []).append((int(entry), name))
+    found, waiting = {}, [pid]
+    while waiting:
+        for child, name in children.get(waiting.pop(), []):
+            found[child] = name
+            waiting.append(child)
+    return found
 
 
 class Fleet:
@@ -62,9 +100,15 @@ class Fleet:
             if "Try:" in line:
                 return
 
+    def replicas(self):
+        return {pid for pid, name in descendants(self.process.pid).items() if name == "flotilla-replic"}
+
     def end(self):
+        """Ctrl-C; the exit code, and what is left of its processes."""
+        below = set(descendants(self.process.pid))
         self.process.send_signal(signal.SIGINT)
-        return self.process.wait(timeout=60)
+        status = self.process.wait(timeout=60)
+        return status, {pid for pid in below if os.path.exists(f"/proc/{pid}")}
 
 
 def setUpModule():
@@ -76,8 +120,9 @@ def setUpModule():
 
 
 def tearDownModule():
-    status = fleet.end()
+    status, left = fleet.end()
     assert status == 0, f"flotilla up ended with {status}"
+    assert not left, f"flotilla up left processes behind: {left}"
 
 
 def body(stream):
@@ -145,6 +190,39 @@ class OtherClients(unittest.TestCase):
         head, _, rest = answer.partition(b"\r\n\r\n")
         self.assertTrue(head.startswith(b"HTTP/1.1 200"), head)
         self.assertIn(b"Paris", rest)
+
+
+class ReplicaKilled(unittest.TestCase):
+    def test_sixteen_streams_go_on_elsewhere_and_it_comes_back(self):
+        """Of two replicas one is killed under sixteen greedy streams: each text is the undisturbed one, and a new
+        process takes the dead one's place."""
+        wanted = {**body(True), "messages": STORY, "max_tokens": 200}
+        chunks = [chunk for chunk in client.chat.completions.create(**wanted) if chunk.choices]
+        undisturbed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+        begun, texts = threading.Semaphore(0), [None] * 16
+
+        def one(place):
+            text, first = "", True
+            for chunk in client.chat.completions.create(**wanted):
+                text += (chunk.choices[0].delta.content or "") if chunk.choices else ""
+                if first and text:
+                    begun.release()
+                    first = False
+            texts[place] = text
+
+        threads = [threading.Thread(target=one, args=(place,)) for place in range(16)]
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            self.assertTrue(begun.acquire(timeout=ANSWER_DEADLINE_S))
+        before = fleet.replicas()
+        self.assertEqual(len(before), 2)
+        os.kill(min(before), signal.SIGKILL)
+        for thread in threads:
+            thread.join(ANSWER_DEADLINE_S)
+        self.assertEqual(texts, [undisturbed] * 16)
+        until("a new replica", 60, lambda: len(fleet.replicas() - before) == 1 and len(fleet.replicas()) == 2)
+        self.assertIn("Paris", client.chat.completions.create(**body(False)).choices[0].message.content)
 
 
 if __name__ == "__main__":
