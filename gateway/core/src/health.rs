@@ -48,7 +48,9 @@ impl Default for Rules {
 /// What a replica did wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// Refused the connection, or nothing came of it in time.
+    /// Nobody listens there: the connection was refused.
+    Refused,
+    /// Nothing came of a connection in time.
     Unreachable,
     /// Closed or reset the connection before the first byte.
     Reset,
@@ -67,12 +69,13 @@ pub enum Fault {
 impl Fault {
     /// Whether an active probe that succeeds disproves it.
     const fn is_disproved_by_probe(self) -> bool {
-        matches!(self, Self::Unreachable | Self::Stalled)
+        matches!(self, Self::Refused | Self::Unreachable | Self::Stalled)
     }
 
     /// A constant word for logs, metrics and `/fleet`.
     pub const fn what(self) -> &'static str {
         match self {
+            Self::Refused => "refused",
             Self::Unreachable => "unreachable",
             Self::Reset => "reset",
             Self::ServerError => "server_error",
@@ -273,7 +276,8 @@ impl Breaker {
             // A failed recovery doubles the time out; a straggler only keeps it out as long from here (U143).
             let factor = if pass.is_probe { 2 } else { 1 };
             self.open_for(fault, opening.cooldown * factor, now);
-        } else if self.is_failing(now) {
+        } else if fault == Fault::Refused || self.is_failing(now) {
+            // Where nobody listens, a second look is sure to see the same.
             self.open_for(fault, self.rules.cooldown, now);
         }
     }

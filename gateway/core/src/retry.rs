@@ -12,7 +12,9 @@ use crate::health::{Fault, Outcome};
 /// What went wrong with one attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
-    /// Refused, unroutable, TLS failed or not connected in time.
+    /// Nobody listens there.
+    Refused,
+    /// Unroutable, TLS failed, not connected in time, or it fell silent with the request in its hands.
     Unreachable,
     /// Who answers there is not whom we know: never sent.
     Stranger,
@@ -163,6 +165,7 @@ fn outcome_of(failure: Failure, is_poison: bool) -> Outcome {
         Failure::Status(status, _) if is_clients(status) => Outcome::Neutral,
         Failure::Status(429 | 503, retry_after) => Outcome::Refused { retry_after },
         Failure::Status(_, retry_after) => failed(Fault::ServerError, retry_after),
+        Failure::Refused => failed(Fault::Refused, None),
         Failure::Unreachable | Failure::Stranger => failed(Fault::Unreachable, None),
         Failure::Reset { reused: false } => failed(Fault::Reset, None),
         Failure::FirstByteLate => failed(Fault::FirstByteLate, None),

@@ -5,6 +5,7 @@ use crate::config::Configured;
 use crate::http::endpoint::Endpoint;
 use arc_swap::ArcSwap;
 use gateway_core::fleet::{Change, Event, Report, Source};
+use gateway_core::health::Fault;
 use gateway_core::prefix_index::{PieceChange, Sync};
 use gateway_core::replica::{Engine, Identity};
 use gateway_core::route::Policy;
@@ -32,6 +33,8 @@ pub struct Peer {
     pub source: &'static str,
     /// Asks for a probe out of turn.
     pub probe_now: Notify,
+    /// Tells whoever waits for it that it can't be reached or does not move.
+    pub lost: Notify,
     /// Set when it is forgotten.
     pub is_gone: AtomicBool,
 }
@@ -77,6 +80,7 @@ impl Gateway {
             engine,
             source,
             probe_now: Notify::new(),
+            lost: Notify::new(),
             is_gone: AtomicBool::new(false),
         });
         core.peers.insert(id, peer.clone());
@@ -139,6 +143,9 @@ impl Gateway {
                     self.metrics.ejections.with_label_values(&[&self.name(id)]).inc();
                     if let Some(peer) = self.peer(id) {
                         peer.probe_now.notify_one();
+                        if matches!(fault, Fault::Refused | Fault::Unreachable | Fault::Stalled) {
+                            peer.lost.notify_waiters();
+                        }
                     }
                 }
                 Change::Closed(id) => tracing::info!(replica = self.name(id), "readmitted"),

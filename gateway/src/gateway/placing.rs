@@ -195,6 +195,15 @@ impl Core {
         Ok(Counted { decision, ticket, peer, predicted })
     }
 
+    fn has_other(&self, order: &Order, this: Option<ReplicaId>) -> bool {
+        let may_take = |replica: &Replica| {
+            let id = replica.id();
+            let is_tried = Some(id) == this || order.tried.contains(&id);
+            replica.is_serving() && replica.serves(order.model) && !is_tried
+        };
+        self.fleet.replicas().iter().any(may_take)
+    }
+
     fn push(
         &mut self,
         order: Order,
@@ -295,16 +304,18 @@ impl Gateway {
         self.core().budget.deposit();
     }
 
+    /// Whether somebody who has not failed the order may take it in place of `this`.
+    pub fn is_other_there(&self, order: &Order, this: ReplicaId) -> bool {
+        self.core().has_other(order, Some(this))
+    }
+
     /// What may follow a failed attempt.
     pub fn judge(&self, failure: Failure, history: History, order: &Order, deadline: Instant) -> Judgement {
         let attempts_max = self.config.load().retry.attempts_max;
         let limits = retry::Limits { attempts_max, ..retry::Limits::default() };
         let now = self.now();
         let mut core = self.core();
-        let may_take = |replica: &Replica| {
-            replica.is_serving() && replica.serves(order.model) && !order.tried.contains(&replica.id())
-        };
-        let is_other_there = core.fleet.replicas().iter().any(may_take);
+        let is_other_there = core.has_other(order, None);
         let world = World { now, deadline, is_other_there };
         retry::judge(failure, history, world, limits, &mut core.budget)
     }

@@ -209,7 +209,8 @@ impl<'a> Search<'a> {
             fresh: is_fresh,
         };
         let sending = exchange::send(self.gateway, &placed.peer, outgoing);
-        tokio::pin!(sending);
+        let lost = placed.peer.lost.notified();
+        tokio::pin!(sending, lost);
         loop {
             let comment = self.next_comment;
             let due = async {
@@ -228,6 +229,14 @@ impl<'a> Search<'a> {
                     return Ok(sent);
                 }
                 () = client_gone(self.session) => return Err(Stop::ClientGone),
+                // Nothing has come, and probes say that nothing will: not worth the wait for the first byte.
+                () = &mut lost => {
+                    if self.gateway.is_other_there(&self.order, placed.peer.id) {
+                        return Ok(Err(Failure::Unreachable));
+                    }
+                    lost.set(placed.peer.lost.notified());
+                    continue;
+                }
                 () = due => {}
             }
             self.comment().await?;
@@ -358,7 +367,7 @@ fn is_full(failure: Failure) -> bool {
 /// A constant word for labels and logs.
 fn what(failure: Failure) -> &'static str {
     match failure {
-        Failure::Unreachable => "connect",
+        Failure::Refused | Failure::Unreachable => "connect",
         Failure::Stranger => "stranger",
         Failure::Reset { .. } => "reset",
         Failure::Status(429 | 503, _) => "refused",

@@ -95,7 +95,11 @@ async fn connect(gateway: &Gateway, peer: &Peer) -> Result<Stream, Failure> {
         upstream::connect(&gateway.connector, &peer.endpoint, timeout).await.map_err(|error| {
             tracing::debug!(replica = %peer.endpoint.authority, %error, "can't connect");
             peer.endpoint.distrust();
-            Failure::Unreachable
+            if *error.etype() == pingora::ErrorType::ConnectRefused {
+                Failure::Refused
+            } else {
+                Failure::Unreachable
+            }
         })
     };
     let stream = open().await?;

@@ -60,6 +60,47 @@ async fn a_dead_replica_is_skipped_at_once() {
 }
 
 #[tokio::test]
+async fn where_nobody_listens_one_failure_ejects() {
+    // U086
+    let (dead, good) = (good().await, good().await);
+    let settings = [("PROBE__INTERVAL_MS", "60000"), ("HEALTH__COOLDOWN_MS", "60000"), IN_TURN[0]];
+    let gateway = Gateway::ready(&[&dead, &good], &settings).await;
+    dead.kill();
+    for _ in 0..20 {
+        assert_eq!(gateway.post("/v1/chat/completions", &chat("x")).await.status, 200);
+    }
+    let failures =
+        format!("flotilla_gateway_replica_failures_total{{replica=\"{}\",what=\"connect\"}}", dead.name());
+    assert_eq!(gateway.metric(&failures).await, 1.0);
+    let entry = gateway.fleet().await.into_iter().find(|entry| entry["id"] == dead.name()).unwrap();
+    assert_eq!((entry["state"].as_str(), entry["why"].as_str()), (Some("ejected"), Some("refused")));
+}
+
+#[tokio::test]
+async fn who_waits_on_a_stopped_replica_moves_elsewhere_and_it_comes_back() {
+    // U102: the first byte may take five minutes, but probes tell much sooner that it won't come.
+    let (stopped, good) = (good().await, good().await);
+    let settings = [("PROBE__TIMEOUT_MS", "200"), IN_TURN[0]];
+    let gateway = Gateway::ready(&[&stopped, &good], &settings).await;
+    stopped.stop(true);
+    let asking: Vec<_> = (0..8)
+        .map(|_| {
+            let public = gateway.public;
+            tokio::spawn(async move { post(public, "/v1/chat/completions", &chat("x")).await })
+        })
+        .collect();
+    for asked in asking {
+        let answer = asked.await.unwrap();
+        assert_eq!((answer.status, answer.header("x-flotilla-replica")), (200, Some(good.name().as_str())));
+    }
+    let entry = gateway.fleet().await.into_iter().find(|entry| entry["id"] == stopped.name()).unwrap();
+    assert_eq!(entry["state"], "ejected");
+    stopped.stop(false);
+    gateway.await_serving(2).await;
+    gateway.await_idle().await;
+}
+
+#[tokio::test]
 async fn the_clients_own_faults_are_passed_on_and_never_counted() {
     // U014, U024, U083
     for status in [400, 404, 413, 422] {

@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-const REFUSED: Outcome = Outcome::Failed { fault: Fault::Unreachable, retry_after: None };
+const REFUSED: Outcome = Outcome::Failed { fault: Fault::Refused, retry_after: None };
+const UNREACHABLE: Outcome = Outcome::Failed { fault: Fault::Unreachable, retry_after: None };
 const ERROR: Outcome = Outcome::Failed { fault: Fault::ServerError, retry_after: None };
 const GOOD: Outcome =
     Outcome::Answered(Usage { prompt_tokens: None, cached_tokens: None, answer_tokens: None });
@@ -35,12 +36,23 @@ fn what_clients_do_wrong_never_counts() {
     assert_eq!(breaker.circuit(at(0)), Circuit::Closed);
 }
 
-/// U086: a replica that refuses connections gets none after three failures.
+/// U086: where nobody listens, one failure is enough.
+#[test]
+fn a_refused_connection_opens_it_at_once() {
+    let mut breaker = breaker();
+    assert!(send(&mut breaker, REFUSED, at(0)));
+    assert!(!breaker.admits(at(9)));
+    assert_eq!(breaker.fault(), Some(Fault::Refused));
+    breaker.probe_succeeded();
+    assert!(breaker.admits(at(9)));
+}
+
+/// U086: a replica that can't be reached gets none after three failures.
 #[test]
 fn three_failures_in_a_row_open_it() {
     let mut breaker = breaker();
     for _ in 0..3 {
-        assert!(send(&mut breaker, REFUSED, at(0)));
+        assert!(send(&mut breaker, UNREACHABLE, at(0)));
     }
     assert!(!breaker.admits(at(9)));
     assert_eq!(breaker.fault(), Some(Fault::Unreachable));
@@ -178,7 +190,7 @@ proptest! {
             let outcome = match op {
                 0 => GOOD,
                 1 => ERROR,
-                2 => REFUSED,
+                2 => UNREACHABLE,
                 3 => Outcome::Refused { retry_after: Some(Duration::from_hours(1)) },
                 _ => Outcome::Neutral,
             };

@@ -34,6 +34,7 @@ fn the_table_of_refusals_holds_row_by_row() {
     for status in [500, 502, 504] {
         check(Failure::Status(status, None), Elsewhere, GiveUp(ReplicaFailed), true);
     }
+    check(Failure::Refused, Elsewhere, GiveUp(ReplicaFailed), true);
     check(Failure::Unreachable, Elsewhere, GiveUp(ReplicaFailed), true);
     check(Failure::Stranger, Elsewhere, GiveUp(ReplicaFailed), true);
     check(Failure::Reset { reused: false }, Elsewhere, GiveUp(ReplicaFailed), true);

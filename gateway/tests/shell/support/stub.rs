@@ -87,6 +87,7 @@ struct Shared {
     state: Mutex<String>,
     models: Mutex<Vec<String>>,
     is_vllm: AtomicBool,
+    is_stopped: AtomicBool,
     running_max: AtomicUsize,
     script: Mutex<Script>,
     recorded: Mutex<Vec<Recorded>>,
@@ -145,6 +146,7 @@ impl Stub {
             state: Mutex::new("ready".into()),
             models: Mutex::new(models.iter().map(|&model| model.into()).collect()),
             is_vllm: AtomicBool::new(false),
+            is_stopped: AtomicBool::new(false),
             running_max: AtomicUsize::new(0),
             script: Mutex::new(Arc::new(script)),
             recorded: Mutex::default(),
@@ -201,6 +203,11 @@ impl Stub {
         self.shared.is_vllm.store(true, Ordering::SeqCst);
     }
 
+    /// From now on it takes connections and requests and says nothing, as a stopped process does; or moves again.
+    pub fn stop(&self, is_stopped: bool) {
+        self.shared.is_stopped.store(is_stopped, Ordering::SeqCst);
+    }
+
     pub fn set_running_max(&self, most: usize) {
         self.shared.running_max.store(most, Ordering::SeqCst);
     }
@@ -231,6 +238,9 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, serving: Arc<Mutex<V
 async fn serve(mut stream: TcpStream, shared: Arc<Shared>) {
     let mut buffer = Vec::new();
     while let Some(mut request) = read(&mut stream, &mut buffer).await {
+        while shared.is_stopped.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         let acts = if let Some(answer) = probe(&request, &shared) {
             shared.probes.fetch_add(1, Ordering::SeqCst);
             answer

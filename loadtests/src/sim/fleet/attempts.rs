@@ -104,7 +104,7 @@ impl Simulation<'_> {
         let (seat, request) = (attempt.seat, &self.requests[attempt.request]);
         self.seats[seat].on_the_way_tokens -= u64::from(request.prompt_tokens);
         if !self.seats[seat].is_reachable() {
-            return self.fail(id, Failure::Unreachable);
+            return self.fail(id, Failure::Refused);
         }
         let sent = Sent {
             id,
