@@ -5,13 +5,17 @@
 use super::chunked::Chunks;
 use pingora::http::ResponseHeader;
 use pingora::protocols::Stream;
+use std::cell::RefCell;
 use std::io;
-use tokio::io::AsyncReadExt;
+use std::pin::Pin;
+use std::task::{Poll, ready};
+use tokio::io::{AsyncRead, ReadBuf};
 
-/// Room for one read; small, since thousands of streams each hold one.
-const BUFFER_BYTES: usize = 4 * 1024;
-/// A body that fills the buffer gets a bigger one, up to this.
-const BUFFER_BYTES_MAX: usize = 64 * 1024;
+/// Room for one read. Each thread has it once: thousands of streams wait at the same time, and none holds room for
+/// what has not come.
+const READ_BYTES: usize = 64 * 1024;
+/// What a stream may keep between two events.
+const KEPT_BYTES_MAX: usize = 1024;
 /// Most bytes of a head, status line and headers together.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Most headers of an answer.
@@ -54,9 +58,9 @@ pub struct Body {
 ///
 /// `UnexpectedEof` with nothing read when the connection was closed; `InvalidData` when it is no HTTP.
 pub async fn read_head(mut stream: Stream, is_head_request: bool) -> Result<(Head, Body), (io::Error, bool)> {
-    let mut buffer = Vec::with_capacity(BUFFER_BYTES);
+    let mut buffer = Vec::new();
     loop {
-        match stream.read_buf(&mut buffer).await {
+        match read(&mut stream, &mut buffer).await {
             Ok(0) => return Err((io::ErrorKind::UnexpectedEof.into(), !buffer.is_empty())),
             Ok(_) => {}
             Err(error) => return Err((error, !buffer.is_empty())),
@@ -73,6 +77,22 @@ pub async fn read_head(mut stream: Stream, is_head_request: bool) -> Result<(Hea
             return Err((invalid("head too long"), true));
         }
     }
+}
+
+/// Waits for bytes and adds them to `buffer`; none of them is the end.
+async fn read(stream: &mut Stream, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    thread_local! {
+        static ROOM: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
+    }
+    let read = |context: &mut std::task::Context<'_>| {
+        ROOM.with_borrow_mut(|room| {
+            let mut room = ReadBuf::new(room);
+            ready!(Pin::new(&mut *stream).poll_read(context, &mut room))?;
+            buffer.extend_from_slice(room.filled());
+            Poll::Ready(Ok(room.filled().len()))
+        })
+    };
+    std::future::poll_fn(read).await
 }
 
 type Parsed = (Head, Framing, bool);
@@ -156,8 +176,12 @@ impl Body {
 
     /// Forgets the payload seen so far.
     pub fn consume(&mut self) {
-        self.buffer.clear();
         self.ready = 0;
+        if self.buffer.capacity() > KEPT_BYTES_MAX {
+            self.buffer = Vec::new();
+        } else {
+            self.buffer.clear();
+        }
     }
 
     /// Waits until there is payload or the end. Dropping the future loses nothing.
@@ -168,7 +192,7 @@ impl Body {
     pub async fn fill(&mut self) -> io::Result<()> {
         while self.ready == 0 && !self.is_done() {
             self.buffer.clear();
-            if self.stream.read_buf(&mut self.buffer).await? == 0 {
+            if read(&mut self.stream, &mut self.buffer).await? == 0 {
                 if matches!(self.framing, Framing::UntilClose) {
                     self.framing = Framing::Done;
                     self.keep_alive = false;
@@ -176,11 +200,7 @@ impl Body {
                 }
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            let full = self.buffer.len() == self.buffer.capacity();
             self.decode()?;
-            if full && self.buffer.capacity() < BUFFER_BYTES_MAX {
-                self.buffer.reserve(self.buffer.capacity());
-            }
         }
         Ok(())
     }

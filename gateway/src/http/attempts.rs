@@ -93,14 +93,14 @@ impl<'a> Search<'a> {
     }
 
     /// Goes from replica to replica until one begins to answer, or the core gives up.
-    pub async fn run(mut self) -> Result<Found, Stop> {
+    pub async fn run(mut self) -> Result<Box<Found>, Stop> {
         let mut placed = self.place().await?;
         let mut is_fresh = false;
         loop {
             let began = Instant::now();
             let (failure, answer) = match self.attempt(&placed, is_fresh).await? {
                 Ok(answer) => match failure_of(&answer) {
-                    None => return Ok(Found { placed, answer, as_prompt: self.as_prompt }),
+                    None => return Ok(Box::new(Found { placed, answer, as_prompt: self.as_prompt })),
                     Some(failure) => (failure, Some(answer)),
                 },
                 Err(failure) => (failure, None),
@@ -113,7 +113,9 @@ impl<'a> Search<'a> {
             }
             self.note(&placed, failure, judgement);
             match (judgement.verdict, answer) {
-                (Verdict::Relay, Some(answer)) => return Ok(Found { placed, answer, as_prompt: 0 }),
+                (Verdict::Relay, Some(answer)) => {
+                    return Ok(Box::new(Found { placed, answer, as_prompt: 0 }));
+                }
                 (Verdict::Refresh, _) => {
                     self.order.tried.pop();
                     self.request.history.refreshed = true;

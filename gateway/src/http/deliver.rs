@@ -31,7 +31,8 @@ struct Delivery<'a> {
     session: &'a mut ServerSession,
     request: &'a mut Request,
     order: Order,
-    relay: Relay,
+    /// Boxed with what was found: a stream under way holds one of each, and not one in every step they pass through.
+    relay: Box<Relay>,
     /// The client's body, whatever was sent to replicas.
     original: Bytes,
 }
@@ -41,7 +42,7 @@ pub async fn deliver(
     gateway: &Arc<Gateway>,
     session: &mut ServerSession,
     request: &mut Request,
-    found: Found,
+    found: Box<Found>,
     order: Order,
 ) -> bool {
     let status = found.answer.head.header.status.as_u16();
@@ -52,7 +53,7 @@ pub async fn deliver(
         transcript.hide_usage();
     }
     let needs_done = is_event_stream && matches!(request.api, Api::Chat | Api::Completions);
-    let mut relay = Relay::new(is_event_stream, needs_done, transcript);
+    let mut relay = Box::new(Relay::new(is_event_stream, needs_done, transcript));
     if let Some(model) = request.renamed() {
         relay.rename(model);
     }
@@ -66,7 +67,7 @@ pub async fn deliver(
 }
 
 impl Delivery<'_> {
-    async fn run(mut self, found: Found, status: u16) -> bool {
+    async fn run(mut self, found: Box<Found>, status: u16) -> bool {
         let mut found = found;
         let mut is_continued = false;
         loop {
@@ -136,7 +137,7 @@ impl Delivery<'_> {
     }
 
     /// After a break: another replica's answer, or how it ended instead. `None` when it ends as it is.
-    async fn go_on(&mut self, placed: Placed, end: End) -> Option<Result<Found, End>> {
+    async fn go_on(&mut self, placed: Placed, end: End) -> Option<Result<Box<Found>, End>> {
         self.order.tried.push(placed.peer.id);
         let deadline = self.gateway.at(self.request.deadline);
         let judgement = self.gateway.judge(Failure::Broken, self.request.history, &self.order, deadline);
@@ -159,7 +160,7 @@ impl Delivery<'_> {
         next
     }
 
-    async fn search(&mut self, transcript: &Transcript, from: &Identity) -> Option<Result<Found, End>> {
+    async fn search(&mut self, transcript: &Transcript, from: &Identity) -> Option<Result<Box<Found>, End>> {
         let continuing = Continuing { original: &self.original, transcript, from, api: self.request.api };
         let search = Search::new(self.gateway, self.session, self.request, self.order.clone());
         match search.going_on(&continuing).run().await {

@@ -49,18 +49,19 @@ impl HttpServerApp for Front {
         _shutdown: &ShutdownWatch,
     ) -> Option<ReusedHttpStream> {
         let client_idle = self.gateway.config.load().server.client_idle;
-        if !session::open(&mut session, HeadLimits { head: client_idle, client_idle }).await {
+        let limits = HeadLimits { head: client_idle, client_idle };
+        // All three steps are boxed, so that none takes room while another runs.
+        if !Box::pin(session::open(&mut session, limits)).await {
             return None;
         }
         let running = Running::new(&self.gateway);
         if self.gateway.is_draining.load(Ordering::Relaxed) {
             session.set_keepalive(None);
         }
-        // Boxed, so that a connection that waits for its next request takes no room for one.
         let keep = Box::pin(self.serve(&mut session)).await;
         // The answer is out: what the connection still needs to close in order is no running request.
         drop(running);
-        session::close(session, keep).await
+        Box::pin(session::close(session, keep)).await
     }
 
     fn server_options(&self) -> Option<&HttpServerOptions> {
@@ -121,7 +122,7 @@ impl Front {
         };
         match route {
             Route::Api(api) => {
-                let mut request = Request::new(id, api, method, target, total);
+                let mut request = Box::new(Request::new(id, api, method, target, total));
                 request.class = tenant.class_of(who::class(&head.headers));
                 request.tenant = tenant;
                 request.session = request::session(&head.headers, &config.routing.session_headers);
@@ -176,7 +177,7 @@ impl Front {
         }
     }
 
-    async fn answer(&self, session: &mut ServerSession, mut request: Request, config: &Config) -> bool {
+    async fn answer(&self, session: &mut ServerSession, mut request: Box<Request>, config: &Config) -> bool {
         let stop = match self.forward(session, &mut request, config).await {
             Ok(keep) => return keep,
             Err(stop) => stop,
