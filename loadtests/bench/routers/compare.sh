@@ -47,20 +47,22 @@ start_replicas() {
 }
 
 start_router() {
+    if curl -s -m 2 -o /dev/null "http://127.0.0.1:$front/"; then echo "port $front is taken" >&2; return 1; fi
+    # exec: the process that is stopped later is the router, not a shell around it.
     case $1 in
     flotilla)
         local flags=()
         for replica in "${replicas[@]}"; do flags+=(--replica "$replica"); done
-        "$binaries/flotilla-gateway" --port $front --admin-port $((first + 11)) "${flags[@]}" ;;
+        exec "$binaries/flotilla-gateway" --port $front --admin-port $((first + 11)) "${flags[@]}" ;;
     nginx)
         sed -e "s/PORT/$front/" -e "s#OUT#$out#" "$here/nginx.conf" >"$out/nginx.conf"
         printf 'server 127.0.0.1:%s;\n' $((first)) $((first + 1)) $((first + 2)) $((first + 3)) >"$out/replicas.conf"
-        nginx -p "$out" -c "$out/nginx.conf" ;;
+        exec nginx -p "$out" -c "$out/nginx.conf" ;;
     sglang-router)
-        "$venv/bin/sglang-router" launch --host 127.0.0.1 --port $front --worker-urls "${replicas[@]}" \
+        exec "$venv/bin/sglang-router" launch --host 127.0.0.1 --port $front --worker-urls "${replicas[@]}" \
             --policy cache_aware --prometheus-port $((first + 12)) ;;
     vllm-router)
-        "$venv/bin/vllm-router" --host 127.0.0.1 --port $front --worker-urls "${replicas[@]}" \
+        exec "$venv/bin/vllm-router" --host 127.0.0.1 --port $front --worker-urls "${replicas[@]}" \
             --policy cache_aware --prometheus-port $((first + 12)) ;;
     esac >"$out/$1.log" 2>&1 &
     children+=($!)
