@@ -222,7 +222,7 @@ pub fn unescape(value: &[u8], mut sink: impl FnMut(&[u8])) {
     sink(rest);
 }
 
-/// The character of a `\uXXXX` or a pair of them, and how many bytes it took.
+/// The character of a `\u` escape or of a pair of them, and how many bytes it took.
 fn unicode_escape(text: &[u8]) -> (char, usize) {
     let unit = |at: usize| {
         let digits = text.get(at + 2..at + 6).and_then(|digits| std::str::from_utf8(digits).ok())?;

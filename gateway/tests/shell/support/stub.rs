@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// One request as it came.
@@ -87,7 +88,7 @@ struct Shared {
     state: Mutex<String>,
     models: Mutex<Vec<String>>,
     is_vllm: AtomicBool,
-    is_stopped: AtomicBool,
+    is_stopped: watch::Sender<bool>,
     running_max: AtomicUsize,
     script: Mutex<Script>,
     recorded: Mutex<Vec<Recorded>>,
@@ -146,7 +147,7 @@ impl Stub {
             state: Mutex::new("ready".into()),
             models: Mutex::new(models.iter().map(|&model| model.into()).collect()),
             is_vllm: AtomicBool::new(false),
-            is_stopped: AtomicBool::new(false),
+            is_stopped: watch::Sender::new(false),
             running_max: AtomicUsize::new(0),
             script: Mutex::new(Arc::new(script)),
             recorded: Mutex::default(),
@@ -205,7 +206,7 @@ impl Stub {
 
     /// From now on it takes connections and requests and says nothing, as a stopped process does; or moves again.
     pub fn stop(&self, is_stopped: bool) {
-        self.shared.is_stopped.store(is_stopped, Ordering::SeqCst);
+        self.shared.is_stopped.send_replace(is_stopped);
     }
 
     pub fn set_running_max(&self, most: usize) {
@@ -238,9 +239,8 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, serving: Arc<Mutex<V
 async fn serve(mut stream: TcpStream, shared: Arc<Shared>) {
     let mut buffer = Vec::new();
     while let Some(mut request) = read(&mut stream, &mut buffer).await {
-        while shared.is_stopped.load(Ordering::SeqCst) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let mut is_stopped = shared.is_stopped.subscribe();
+        is_stopped.wait_for(|is_stopped| !is_stopped).await.expect("its sender is shared");
         let acts = if let Some(answer) = probe(&request, &shared) {
             shared.probes.fetch_add(1, Ordering::SeqCst);
             answer
