@@ -114,8 +114,13 @@ fn model(model: &ModelPath, memory_bytes: Option<u64>) -> Vec<Finding> {
             "see `flotilla model list`, or give another path",
         )];
     }
-    let mut findings =
-        vec![Finding::sound("model", format!("{}: {} MiB of weights", model.path, model.weight_bytes >> 20))];
+    let what = format!("{}: {} MiB of weights", model.path, model.weight_bytes >> 20);
+    let mut findings = vec![if model.is_absent {
+        let remedy = format!("flotilla model fetch {}", model.path);
+        Finding::warning("model", format!("{what}, not fetched yet"), remedy)
+    } else {
+        Finding::sound("model", what)
+    }];
     if let Some(memory) = memory_bytes.filter(|&memory| memory < model.weight_bytes) {
         let what = format!(
             "{} MiB of memory are available for {} MiB of weights",
@@ -124,8 +129,11 @@ fn model(model: &ModelPath, memory_bytes: Option<u64>) -> Vec<Finding> {
         );
         findings.push(Finding::broken("memory", what, "end other programs, or choose a smaller model"));
     }
-    if let Some(free) = model.disk_free_bytes.filter(|&free| free < model.weight_bytes / 10) {
-        let what = format!("{} MiB are free on the models' disk", free >> 20);
+    let free = model.disk_free_bytes.unwrap_or(u64::MAX);
+    let what = format!("{} MiB are free on the models' disk", free >> 20);
+    if model.is_absent && free < model.weight_bytes {
+        findings.push(Finding::broken("disk", what, "make room, or set XDG_CACHE_HOME to a larger disk"));
+    } else if free < model.weight_bytes / 10 {
         findings.push(Finding::warning("disk", what, "make room before fetching another model"));
     }
     findings

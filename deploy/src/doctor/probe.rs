@@ -122,7 +122,8 @@ fn model(word: &str) -> ModelPath {
     let disk_free_bytes = near.to_str().and_then(free_and_size).map(|(free, _)| free);
     let source = Source::read(Some(word), &store);
     let weight_bytes = source.as_ref().map_or(0, Source::weight_bytes);
-    ModelPath { path: word.to_owned(), fault: source.err(), weight_bytes, disk_free_bytes }
+    let is_absent = matches!(source, Ok(Source::Absent(_)));
+    ModelPath { path: word.to_owned(), fault: source.err(), weight_bytes, is_absent, disk_free_bytes }
 }
 
 /// Says PING.

@@ -75,8 +75,10 @@ pub struct ModelPath {
     pub path: String,
     /// Why it can't be used.
     pub fault: Option<String>,
-    /// Its weights on disk.
+    /// Its weights, on disk or still to be fetched.
     pub weight_bytes: u64,
+    /// Whether it is known and not fetched yet.
+    pub is_absent: bool,
     /// Free bytes of the disk that the model cache is on.
     pub disk_free_bytes: Option<u64>,
 }

@@ -164,6 +164,16 @@ fn the_host_is_looked_over() {
     let large = ModelPath { weight_bytes: 1 << 40, disk_free_bytes: Some(1 << 30), ..ModelPath::default() };
     let small = Recording { model: Some(large), memory_bytes: Some(1 << 34), ..sound() };
     check(&small, 1, &[(Broken, "memory"), (Warning, "disk")]);
+    let absent = |free| ModelPath {
+        path: "smol".to_owned(),
+        weight_bytes: 1 << 30,
+        is_absent: true,
+        disk_free_bytes: Some(free),
+        ..ModelPath::default()
+    };
+    let with = |free| Recording { model: Some(absent(free)), ..sound() };
+    check(&with(1 << 34), 1, &[(Warning, "model")]);
+    check(&with(1 << 29), 1, &[(Warning, "model"), (Broken, "disk")]);
 }
 
 #[test]
