@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 use shared::openai::ErrorBody;
-use shared::wire::{FleetEntry, FleetList, Registration};
+use shared::wire::{FleetEntry, FleetList, Registration, ScaleList};
 
 use crate::http::Peer;
 
@@ -43,6 +43,11 @@ impl Admin {
     /// When the gateway can't be reached or says no: its own words. So for all below.
     pub async fn list(&self) -> Result<FleetList, String> {
         parsed(&self.ask(Method::GET, "/fleet", Bytes::new()).await?)
+    }
+
+    /// `GET /scale`.
+    pub async fn scale(&self) -> Result<ScaleList, String> {
+        parsed(&self.ask(Method::GET, "/scale", Bytes::new()).await?)
     }
 
     /// `GET /fleet/{id}`.

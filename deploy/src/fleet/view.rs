@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Cell, Paragraph, Row, Table};
-use shared::wire::FleetEntry;
+use shared::wire::{FleetEntry, ScaleEntry};
 
 /// Width of a KV bar, in cells.
 const BAR: usize = 20;
@@ -17,6 +17,8 @@ pub struct Screen {
     pub gateway: String,
     /// What the gateway said last.
     pub replicas: Vec<FleetEntry>,
+    /// How many replicas each model has and wants: what autoscalers read too.
+    pub models: Vec<ScaleEntry>,
     /// Why the last look failed, when it did; the rest is older then.
     pub fault: Option<String>,
 }
@@ -24,7 +26,7 @@ pub struct Screen {
 /// Draws all of it.
 pub fn draw(frame: &mut Frame<'_>, screen: &Screen) {
     let [head, body, foot] =
-        Layout::vertical([Constraint::Length(2), Constraint::Min(3), Constraint::Length(1)])
+        Layout::vertical([Constraint::Length(3), Constraint::Min(3), Constraint::Length(1)])
             .areas(frame.area());
     frame.render_widget(Paragraph::new(sums(screen)), head);
     draw_replicas(frame, body, &screen.replicas);
@@ -48,7 +50,19 @@ fn sums(screen: &Screen) -> Vec<Line<'_>> {
         rate(|replica| replica.prefill_tokens_per_s),
         rate(|replica| replica.decode_tokens_per_s),
     );
-    vec![Line::styled(head, Modifier::BOLD), Line::raw(load)]
+    vec![Line::styled(head, Modifier::BOLD), Line::raw(load), Line::raw(wanted(&screen.models))]
+}
+
+/// Replicas wanted, the number that autoscalers follow.
+fn wanted(models: &[ScaleEntry]) -> String {
+    let of = |model: &ScaleEntry| {
+        format!("{} {} ({} ready)", model.model, model.replicas_wanted, model.replicas_ready)
+    };
+    if models.is_empty() {
+        return "wanted: no model is known yet".to_owned();
+    }
+    let each: Vec<_> = models.iter().map(of).collect();
+    format!("wanted: {}", each.join(", "))
 }
 
 fn draw_replicas(frame: &mut Frame<'_>, area: Rect, replicas: &[FleetEntry]) {
@@ -103,7 +117,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     fn drawn(screen: &Screen) -> String {
-        let mut terminal = Terminal::new(TestBackend::new(110, 8)).unwrap();
+        let mut terminal = Terminal::new(TestBackend::new(110, 9)).unwrap();
         terminal.draw(|frame| draw(frame, screen)).unwrap();
         let buffer = terminal.backend().buffer();
         let line = |y| (0..buffer.area.width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
@@ -122,7 +136,7 @@ mod tests {
     #[test]
     fn every_replica_has_a_row_and_the_head_has_sums() {
         let replicas = vec![replica("a:1", "ready", Some(0.5)), replica("b:2", "down", None)];
-        let text = drawn(&Screen { gateway: "g:9".to_owned(), replicas, fault: None });
+        let text = drawn(&Screen { gateway: "g:9".to_owned(), replicas, ..Screen::default() });
         assert!(text.contains("g:9: 1 of 2 replicas ready"), "{text}");
         assert!(text.contains("in flight 4  running 4  waiting 0"), "{text}");
         assert!(text.contains("██████████░░░░░░░░░░  50 %"), "{text}");
@@ -132,9 +146,23 @@ mod tests {
     #[test]
     fn a_gateway_that_is_gone_is_said_and_the_last_picture_stays() {
         let replicas = vec![replica("a:1", "ready", Some(0.5))];
-        let screen = Screen { gateway: String::new(), replicas, fault: Some("cannot connect".to_owned()) };
+        let screen = Screen { replicas, fault: Some("cannot connect".to_owned()), ..Screen::default() };
         let text = drawn(&screen);
         assert!(text.contains("cannot connect") && text.contains("a:1"), "{text}");
+    }
+
+    /// What to add or take away is said where the fleet is looked at.
+    #[test]
+    fn every_model_has_its_wanted_replicas() {
+        let model = |model: &str, replicas_wanted, replicas_ready| ScaleEntry {
+            model: model.to_owned(),
+            replicas_wanted,
+            replicas_ready,
+            ..ScaleEntry::default()
+        };
+        let models = vec![model("smol", 3, 2), model("large", 0, 1)];
+        let text = drawn(&Screen { models, ..Screen::default() });
+        assert!(text.contains("wanted: smol 3 (2 ready), large 0 (1 ready)"), "{text}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
+use serde_json::json;
 
 use super::client::Admin;
 use super::view::{Screen, draw};
@@ -19,9 +20,9 @@ const KEY_EVERY: Duration = Duration::from_millis(50);
 /// When there is no terminal to draw on, or the first look fails.
 pub async fn run(admin: &Admin, every: Duration, as_json: bool) -> Result<(), String> {
     let mut screen = Screen { gateway: admin.authority().to_owned(), ..Screen::default() };
-    screen.replicas = admin.list().await?.replicas;
+    look(admin, &mut screen).await?;
     if as_json {
-        return print(admin, every).await;
+        return print(admin, every, &mut screen).await;
     }
     if !std::io::stdout().is_terminal() {
         return Err("watch draws on a terminal; use `fleet list`, or `fleet watch --json`".to_owned());
@@ -30,6 +31,13 @@ pub async fn run(admin: &Admin, every: Duration, as_json: bool) -> Result<(), St
     let outcome = show(admin, every, &mut terminal, &mut screen).await;
     ratatui::restore();
     outcome.map_err(|error| format!("cannot draw: {error}"))
+}
+
+/// Asks for all that is shown.
+async fn look(admin: &Admin, screen: &mut Screen) -> Result<(), String> {
+    let (replicas, models) = (admin.list().await?.replicas, admin.scale().await?.models);
+    (screen.replicas, screen.models) = (replicas, models);
+    Ok(())
 }
 
 async fn show(
@@ -43,10 +51,7 @@ async fn show(
     loop {
         tokio::select! {
             _ = looks.tick() => {
-                match admin.list().await {
-                    Ok(fleet) => (screen.replicas, screen.fault) = (fleet.replicas, None),
-                    Err(fault) => screen.fault = Some(fault),
-                }
+                screen.fault = look(admin, screen).await.err();
                 terminal.draw(|frame| draw(frame, screen))?;
             }
             _ = keys.tick() => {
@@ -70,13 +75,13 @@ fn is_end(key: KeyEvent) -> bool {
 }
 
 /// One line a look, until the reader goes.
-async fn print(admin: &Admin, every: Duration) -> Result<(), String> {
+async fn print(admin: &Admin, every: Duration, screen: &mut Screen) -> Result<(), String> {
     use std::io::Write;
     let mut looks = tokio::time::interval(every);
     loop {
         looks.tick().await;
-        let fleet = admin.list().await?;
-        let line = serde_json::to_string(&fleet).map_err(|error| error.to_string())?;
+        look(admin, screen).await?;
+        let line = json!({"replicas": screen.replicas, "models": screen.models});
         if writeln!(std::io::stdout(), "{line}").is_err() {
             return Ok(());
         }
