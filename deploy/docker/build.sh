@@ -19,13 +19,14 @@ if [ -z "$binaries" ]; then
     (cd "$root" && CARGO_TARGET_DIR=$target cargo build --release --locked --package gateway --package replica)
     binaries=$target/release
 fi
-# A context of its own: the binaries and nothing else.
+# A context of its own: the binaries, what they are made of, and nothing else.
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
 mkdir -p "$context/deploy/docker/bin"
 for name in gateway replica; do
     cp "$binaries/flotilla-$name" "$context/deploy/docker/bin/"
     strip --strip-debug "$context/deploy/docker/bin/flotilla-$name" 2>/dev/null || true
+    "$root/deploy/docker/sbom.sh" "$name" >"$context/deploy/docker/bin/flotilla-$name.cdx.json"
     docker build --quiet --target prebuilt --build-arg BASE="$base" \
         -f "$root/deploy/docker/$name.Dockerfile" -t "flotilla-$name:$tag" "$context" >/dev/null
     echo "flotilla-$name:$tag"

@@ -7,6 +7,7 @@ ARG RUST=rust:1.95-bookworm
 
 FROM ${BASE} AS prebuilt
 COPY deploy/docker/bin/flotilla-gateway /usr/local/bin/flotilla-gateway
+COPY deploy/docker/bin/flotilla-gateway.cdx.json /usr/share/sbom/
 USER 65532:65532
 EXPOSE 8000 9000
 ENTRYPOINT ["/usr/local/bin/flotilla-gateway"]
@@ -16,9 +17,11 @@ RUN apt-get update && apt-get install -y --no-install-recommends cmake && rm -rf
 WORKDIR /source
 COPY . .
 RUN cargo build --release --locked --package gateway && cp target/release/flotilla-gateway /
+RUN deploy/docker/sbom.sh gateway >/flotilla-gateway.cdx.json
 
 FROM ${BASE}
 COPY --from=built /flotilla-gateway /usr/local/bin/flotilla-gateway
+COPY --from=built /flotilla-gateway.cdx.json /usr/share/sbom/
 USER 65532:65532
 EXPOSE 8000 9000
 ENTRYPOINT ["/usr/local/bin/flotilla-gateway"]

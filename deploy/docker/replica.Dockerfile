@@ -7,6 +7,7 @@ ARG RUST=rust:1.95-bookworm
 
 FROM ${BASE} AS prebuilt
 COPY deploy/docker/bin/flotilla-replica /usr/local/bin/flotilla-replica
+COPY deploy/docker/bin/flotilla-replica.cdx.json /usr/share/sbom/
 USER 65532:65532
 EXPOSE 8001
 ENTRYPOINT ["/usr/local/bin/flotilla-replica"]
@@ -16,9 +17,11 @@ RUN apt-get update && apt-get install -y --no-install-recommends cmake && rm -rf
 WORKDIR /source
 COPY . .
 RUN cargo build --release --locked --package replica && cp target/release/flotilla-replica /
+RUN deploy/docker/sbom.sh replica >/flotilla-replica.cdx.json
 
 FROM ${BASE}
 COPY --from=built /flotilla-replica /usr/local/bin/flotilla-replica
+COPY --from=built /flotilla-replica.cdx.json /usr/share/sbom/
 USER 65532:65532
 EXPOSE 8001
 ENTRYPOINT ["/usr/local/bin/flotilla-replica"]
