@@ -60,3 +60,19 @@ fn a_file_that_is_none_is_named_with_its_key() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("capacity.json: replicas is 0"), "{said}");
 }
+
+/// U130: what quantising buys is there to see.
+#[test]
+fn kv_tokens_are_told_for_each_way_to_store_weights() {
+    let output = Command::new(env!("CARGO_BIN_EXE_flotilla"))
+        .args(["plan", "llama-3-8b", "--gpus", "1xRTX4090"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = said.lines().find(|line| line.contains("KV tokens a replica by weights")).unwrap();
+    let tokens = |way: &str| -> u64 {
+        let mut words = line.split([' ', ',']).skip_while(|word| *word != way);
+        words.nth(1).unwrap().parse().unwrap()
+    };
+    assert!(tokens("bf16") < tokens("int8") && tokens("int8") < tokens("int4"), "{line}");
+}

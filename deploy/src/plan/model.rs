@@ -43,8 +43,10 @@ pub struct Model {
     pub parameters: u64,
     /// Parameters that one token uses.
     pub active_parameters: u64,
-    /// Parameters of embedding and head, which quantised checkpoints leave in 16 bits.
+    /// Parameters of embedding and head.
     pub embedding_parameters: u64,
+    /// Parameters that quantised checkpoints leave in 16 bits: embedding and head, in gpt-oss attention too.
+    pub wide_parameters: u64,
     /// Whether experts are chosen per token.
     pub is_mixture: bool,
     /// Bytes as stored.
@@ -67,6 +69,7 @@ impl Model {
             }
         };
         let embedding = u64::from(facts.vocab_size) * u64::from(facts.hidden_size);
+        let embedding = embedding * if facts.tied_embeddings { 1 } else { 2 };
         let expert =
             3 * u64::from(facts.hidden_size) * u64::from(facts.intermediate_size) * u64::from(facts.layers);
         let idle = facts.experts.map_or(0, |experts| u64::from(experts.count - experts.active) * expert);
@@ -81,7 +84,8 @@ impl Model {
             context_tokens: facts.context_tokens,
             parameters: facts.parameters,
             active_parameters: facts.parameters.saturating_sub(idle),
-            embedding_parameters: embedding * if facts.tied_embeddings { 1 } else { 2 },
+            embedding_parameters: embedding,
+            wide_parameters: embedding,
             is_mixture: facts.experts.is_some(),
             weight_bytes: facts.weight_bytes,
             weights: Weights::Stored,
@@ -121,7 +125,7 @@ impl Model {
     /// The same model with its weights stored in another way.
     #[must_use]
     pub fn stored_as(mut self, weights: Weights) -> Self {
-        if let Some(bytes) = weights.bytes(self.parameters, self.embedding_parameters) {
+        if let Some(bytes) = weights.bytes(self.parameters, self.wide_parameters) {
             self.weight_bytes = bytes;
             self.weights = weights;
         }
@@ -179,6 +183,7 @@ fn latent(name: &str, config: &Value) -> Result<Model, String> {
         parameters,
         active_parameters: common + mixed_layers * wide("num_experts_per_tok")? * expert,
         embedding_parameters: embedding,
+        wide_parameters: embedding,
         is_mixture: true,
         weight_bytes: 2 * parameters,
         weights: Weights::Stored,
@@ -212,6 +217,7 @@ fn gpt_oss(name: &str, config: &Value) -> Result<Model, String> {
         parameters,
         active_parameters: of(wide("num_experts_per_tok")?),
         embedding_parameters: embedding,
+        wide_parameters: embedding + u64::from(layers) * attention,
         is_mixture: true,
         weight_bytes: 2 * parameters,
         weights: Weights::Stored,
@@ -244,5 +250,35 @@ mod tests {
         check("deepseek-v3", 671.0, 37.5);
         check("gpt-oss-20b", 20.9, 4.19);
         check("smollm2-135m", 0.1345, 0.1345);
+        check("llama-2-13b", 13.016, 13.016);
+        check("mistral-7b", 7.242, 7.242);
+        check("qwen2.5-72b", 72.71, 72.71);
+        check("qwen3-0.6b", 0.596, 0.596);
+        check("qwen3-8b", 8.19, 8.19);
+        check("qwen3-32b", 32.76, 32.76);
+        check("phi-4", 14.66, 14.66);
+        // Its makers count 5.13 active without the embedding's rows.
+        check("gpt-oss-120b", 116.8, 5.71);
+    }
+
+    /// U127: gigabytes as stored, within one percent of what the files of each checkpoint sum up to.
+    #[test]
+    fn the_golden_table_of_weights() {
+        let check = |name: &str, gigabytes: f64| {
+            let found = known(name).unwrap().weight_bytes as f64 / 1e9;
+            assert!((found / gigabytes - 1.0).abs() < 0.01, "{name}: {found}");
+        };
+        check("llama-3-8b", 16.06);
+        check("llama-3-70b", 141.1);
+        check("qwen2-7b", 15.23);
+        check("qwen2.5-72b", 145.4);
+        check("qwen3-30b-a3b", 61.07);
+        check("mixtral-8x7b", 93.4);
+        check("phi-4", 29.32);
+        // Experts in 4 bits, all else in 16.
+        check("gpt-oss-20b", 13.76);
+        check("gpt-oss-120b", 65.25);
+        // Without the 14 billion parameters that predict a second token, which no plan needs.
+        check("deepseek-v3", 671.0 + 2.0);
     }
 }

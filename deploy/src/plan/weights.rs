@@ -68,8 +68,8 @@ impl Weights {
         }
     }
 
-    /// Bytes of a model. Embedding and head stay in 16 bits. `None` for [`Weights::Stored`], which says nothing.
-    pub fn bytes(self, parameters: u64, embedding_parameters: u64) -> Option<u64> {
+    /// Bytes of a model. What is wide stays in 16 bits. `None` for [`Weights::Stored`], which says nothing.
+    pub fn bytes(self, parameters: u64, wide_parameters: u64) -> Option<u64> {
         let each = match self {
             Self::Stored => return None,
             Self::Bf16 => 2.0,
@@ -78,8 +78,8 @@ impl Weights {
             Self::Int4 => 0.52,
             Self::Mxfp4 => 17.0 / 32.0,
         };
-        let inner = parameters.saturating_sub(embedding_parameters);
-        Some((inner as f64 * each) as u64 + 2 * embedding_parameters)
+        let inner = parameters.saturating_sub(wide_parameters);
+        Some((inner as f64 * each) as u64 + 2 * wide_parameters)
     }
 
     /// Smaller ways worth trying, largest first.
