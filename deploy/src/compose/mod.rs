@@ -4,12 +4,12 @@
 
 mod kubernetes;
 mod stack;
-mod topology;
+pub mod topology;
 mod units;
 mod yaml;
 
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,9 +26,6 @@ use crate::machine::Machine;
 use crate::model::source::Source;
 use crate::model::store::Store;
 use crate::up::layout::{Wish, lay_out};
-
-/// Image names carry our version: `latest` says nothing.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What the stack is and where it goes.
 #[derive(clap::Args, Debug)]
@@ -93,7 +90,7 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
         None => made(args)?,
     };
     topology.check()?;
-    let files = rendered(args.format, &topology)?;
+    let files = rendered(args, &topology)?;
     create(&args.out, 0o755)?;
     for (name, text) in &files {
         let folder = Path::new(name).parent().unwrap_or(Path::new(""));
@@ -112,10 +109,10 @@ pub fn run(args: &Args) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn rendered(format: Rendering, topology: &Topology) -> Result<Vec<(String, String)>, String> {
-    Ok(match format {
+fn rendered(args: &Args, topology: &Topology) -> Result<Vec<(String, String)>, String> {
+    Ok(match args.format {
         Rendering::Compose => {
-            let key = random_word(40)?;
+            let key = admin_key(&args.out.join("secrets/admin.key"))?;
             let config = stack::gateway_config(topology, &key);
             let mut files = vec![
                 ("compose.yaml".to_owned(), stack::render(topology)),
@@ -128,12 +125,25 @@ fn rendered(format: Rendering, topology: &Topology) -> Result<Vec<(String, Strin
             files
         }
         Rendering::Systemd => units::render(topology),
-        Rendering::Kubernetes => kubernetes::render(topology, &random_word(40)?),
+        Rendering::Kubernetes => {
+            kubernetes::render(topology, &admin_key(&args.out.join("base/secrets/admin.key"))?)
+        }
         Rendering::Topology => {
             let text = serde_json::to_string_pretty(topology).map_err(|error| error.to_string())?;
             vec![("topology.yaml".to_owned(), text)]
         }
     })
+}
+
+/// The key that the file holds; a new one where there is none. Secrets are made once: whoever has the key of a
+/// running stack keeps it when the stack is written again.
+fn admin_key(path: &Path) -> Result<String, String> {
+    match fs::read_to_string(path) {
+        Ok(key) if !key.trim().is_empty() => Ok(key.trim().to_owned()),
+        Ok(_) => random_word(40),
+        Err(error) if error.kind() == ErrorKind::NotFound => random_word(40),
+        Err(error) => Err(format!("cannot read {}: {error}", path.display())),
+    }
 }
 
 /// JSON is YAML, so what we write is read back.
@@ -165,22 +175,15 @@ fn made(args: &Args) -> Result<Topology, String> {
     let places = lay_out(&machine, &wish)?;
     let path = fs::canonicalize(model.argument()).unwrap_or_else(|_| model.argument());
     let replica = |(index, place): (usize, crate::up::layout::Place)| ReplicaPart {
-        name: format!("replica-{}", index + 1),
-        image: format!("flotilla-replica:{VERSION}"),
-        cards: place.cards,
-        threads: place.threads,
         kv_bytes: place.kv_bytes,
-        drain_seconds: 60,
+        ..ReplicaPart::new(index, place.cards, place.threads)
     };
     Ok(Topology {
         name: "flotilla".to_owned(),
         model: path.display().to_string(),
+        served_model_name: model.known_name().map(str::to_owned),
         weight_bytes: wish.weight_bytes,
-        gateway: GatewayPart {
-            image: format!("flotilla-gateway:{VERSION}"),
-            port: args.port,
-            admin_port: args.admin_port,
-        },
+        gateway: GatewayPart::new(args.port, args.admin_port),
         replicas: places.into_iter().enumerate().map(replica).collect(),
         gpu_access: match args.gpu_access {
             Access::Cdi => GpuAccess::Cdi,
@@ -205,7 +208,7 @@ fn write(path: &Path, text: &str, force: bool) -> Result<(), String> {
         options.create_new(true)
     };
     let mut file = options.open(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => {
+        ErrorKind::AlreadyExists => {
             format!("{} is there already; replace it with --force", path.display())
         }
         _ => format!("cannot write {}: {error}", path.display()),

@@ -9,6 +9,8 @@ use super::topology::{GpuAccess, ReplicaPart, Topology};
 const LOAD_BYTES_PER_S: u64 = 200_000_000;
 /// A start without weights.
 const START_SECONDS: u64 = 30;
+/// Where a container finds models: under their own names, by which clients ask for them.
+const MODELS: &str = "/models/";
 /// What a gateway may take to let streams finish.
 pub const GATEWAY_DRAIN_SECONDS: u64 = 60;
 
@@ -54,10 +56,11 @@ pub fn render(topology: &Topology) -> String {
 pub fn gateway_config(topology: &Topology, admin_key: &str) -> String {
     let mut text = format!(
         "# Written by `flotilla compose`. Holds the admin key: keep it to yourself.\n\n\
-         [server]\ndrain_ms = {}\n\n[admin]\nhost = \"0.0.0.0\"\nkey = \"{admin_key}\"\n\n\
+         [server]\ndrain_ms = {}\n\n[admin]\nhost = \"0.0.0.0\"\nkey = {}\n\n\
          # Every replica service has this name: one that is added is found, one that moves is found again.\n\
          [[dns]]\nname = \"replicas:8001\"\ninterval_ms = 1000\n",
-        GATEWAY_DRAIN_SECONDS * 1000
+        GATEWAY_DRAIN_SECONDS * 1000,
+        serde_json::Value::from(admin_key),
     );
     if topology.redis {
         text.push_str("\n[store]\nurl = \"redis://redis:6379\"\n");
@@ -95,21 +98,28 @@ fn gateway(text: &mut String, topology: &Topology) {
 
 /// The model's argument where the host's folder lies at `folder`: the last part of its path.
 pub fn model_argument(topology: &Topology, folder: &str) -> String {
-    if topology.model == "fake" {
-        return "fake".to_owned();
+    if topology.is_fake() {
+        return topology.model.clone();
     }
     let name = Path::new(&topology.model).file_name().unwrap_or_default().to_string_lossy();
     format!("{folder}{name}")
 }
 
 /// A replica's command line in a container.
-pub fn replica_flags(model: &str, replica: &ReplicaPart) -> Vec<String> {
-    let mut command = vec!["--model".to_owned(), model.to_owned(), "--host".to_owned(), "0.0.0.0".to_owned()];
+pub fn replica_flags(topology: &Topology, folder: &str, replica: &ReplicaPart) -> Vec<String> {
+    let model = model_argument(topology, folder);
+    let mut command = vec!["--model".to_owned(), model, "--host".to_owned(), "0.0.0.0".to_owned()];
     let mut flag = |name: &str, value: String| command.extend([name.to_owned(), value]);
     flag("--port", "8001".to_owned());
+    if let Some(name) = &topology.served_model_name {
+        flag("--served-model-name", name.clone());
+    }
     flag("--device", if replica.cards.is_empty() { "cpu" } else { "cuda" }.to_owned());
     flag("--threads", replica.threads.to_string());
     flag("--drain-timeout", replica.drain_seconds.to_string());
+    if let Some(tokens) = replica.context_tokens {
+        flag("--max-model-len", tokens.to_string());
+    }
     if let Some(bytes) = replica.kv_bytes {
         flag("--kv-cache-memory-bytes", bytes.to_string());
     }
@@ -125,8 +135,7 @@ fn quoted(word: &str) -> String {
 }
 
 fn replica(text: &mut String, topology: &Topology, replica: &ReplicaPart) {
-    let model = if topology.model == "fake" { "fake" } else { "/model" };
-    let command: Vec<_> = replica_flags(model, replica).iter().map(|word| quoted(word)).collect();
+    let command: Vec<_> = replica_flags(topology, MODELS, replica).iter().map(|word| quoted(word)).collect();
     let _ = write!(
         text,
         "
@@ -150,12 +159,12 @@ fn replica(text: &mut String, topology: &Topology, replica: &ReplicaPart) {
         start_seconds(topology.weight_bytes),
         replica.drain_seconds + 10,
     );
-    if topology.model != "fake" {
+    if !topology.is_fake() {
         // The long form: a colon in a path ends nothing.
-        let source = quoted(&topology.model);
+        let (source, target) = (quoted(&topology.model), quoted(&model_argument(topology, MODELS)));
         let _ = write!(
             text,
-            "    volumes:\n      - {{type: bind, source: {source}, target: /model, read_only: true}}\n"
+            "    volumes:\n      - {{type: bind, source: {source}, target: {target}, read_only: true}}\n"
         );
     }
     cards(text, topology.gpu_access, replica);
@@ -334,6 +343,7 @@ mod tests {
         assert!(service["privileged"].is_null(), "{service:#}");
         assert_eq!(service["volumes"][0]["source"], evil.replace('$', "$$"));
         assert_eq!(service["volumes"][0]["read_only"], true);
+        assert_eq!(service["volumes"][0]["target"], service["command"][1]);
         let device = &service["deploy"]["resources"]["reservations"]["devices"][0];
         assert!(
             device["count"].is_null() && device["device_ids"].as_array().unwrap().len() == 1,
@@ -344,7 +354,19 @@ mod tests {
 
     #[test]
     fn the_fake_model_needs_no_volume() {
-        let stack = stack(&Topology { model: "fake".to_owned(), ..topology(&[&[]]) });
-        assert!(replicas(&stack)[0]["volumes"].is_null());
+        for model in ["fake", "fake:load=60000"] {
+            let stack = stack(&Topology { model: model.to_owned(), ..topology(&[&[]]) });
+            assert!(replicas(&stack)[0]["volumes"].is_null());
+            assert_eq!(replicas(&stack)[0]["command"][1], model);
+        }
+    }
+
+    /// A model is asked for by its own name, wherever the container has it.
+    #[test]
+    fn a_model_keeps_its_name() {
+        let command = |topology: &Topology| replicas(&stack(topology))[0]["command"].to_string();
+        assert!(command(&topology(&[&[]])).contains(r#""--model","/models/m.gguf""#));
+        let named = Topology { served_model_name: Some("llama".to_owned()), ..topology(&[&[]]) };
+        assert!(command(&named).contains(r#""--served-model-name","llama""#));
     }
 }

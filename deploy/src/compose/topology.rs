@@ -4,14 +4,20 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// Image names carry our version: `latest` says nothing.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// As it is written.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
     /// The stack's name.
     pub name: String,
-    /// The model: a GGUF file or a Hugging Face folder on the host, or `fake`.
+    /// The model: a GGUF file or a Hugging Face folder on the host, or `fake` with its delays.
     pub model: String,
+    /// What clients call it; absent: by its file's or folder's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served_model_name: Option<String>,
     /// Bytes of its weights: how long a start may take follows from them.
     #[serde(default)]
     pub weight_bytes: u64,
@@ -58,6 +64,9 @@ pub struct ReplicaPart {
     /// Its KV memory. Replicas that share a card must have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_bytes: Option<u64>,
+    /// Longest sequence, in tokens; absent: the model's own limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_tokens: Option<u32>,
     /// Seconds that its answers get to finish.
     #[serde(default = "drain_seconds")]
     pub drain_seconds: u32,
@@ -65,6 +74,28 @@ pub struct ReplicaPart {
 
 fn drain_seconds() -> u32 {
     60
+}
+
+impl GatewayPart {
+    /// Our gateway at these ports.
+    pub fn new(port: u16, admin_port: u16) -> Self {
+        Self { image: format!("flotilla-gateway:{VERSION}"), port, admin_port }
+    }
+}
+
+impl ReplicaPart {
+    /// Our replica on these cards, the `index`th of its stack.
+    pub fn new(index: usize, cards: Vec<String>, threads: u32) -> Self {
+        Self {
+            name: format!("replica-{}", index + 1),
+            image: format!("flotilla-replica:{VERSION}"),
+            cards,
+            threads,
+            kv_bytes: None,
+            context_tokens: None,
+            drain_seconds: drain_seconds(),
+        }
+    }
 }
 
 /// How containers get their cards.
@@ -79,6 +110,11 @@ pub enum GpuAccess {
 }
 
 impl Topology {
+    /// Whether the model has no weights, and lies nowhere.
+    pub fn is_fake(&self) -> bool {
+        self.model == "fake" || self.model.starts_with("fake:")
+    }
+
     /// Refuses what can't be a stack.
     ///
     /// # Errors
@@ -147,19 +183,15 @@ pub mod tests {
 
     /// A stack of so many replicas, each with these cards.
     pub fn topology(cards: &[&[&str]]) -> Topology {
-        let replica = |(index, cards): (usize, &&[&str])| ReplicaPart {
-            name: format!("replica-{}", index + 1),
-            image: "flotilla-replica:test".to_owned(),
-            cards: cards.iter().map(|&card| card.to_owned()).collect(),
-            threads: 2,
-            kv_bytes: None,
-            drain_seconds: 60,
+        let replica = |(index, cards): (usize, &&[&str])| {
+            ReplicaPart::new(index, cards.iter().map(|&card| card.to_owned()).collect(), 2)
         };
         Topology {
             name: "flotilla".to_owned(),
             model: "/models/m.gguf".to_owned(),
+            served_model_name: None,
             weight_bytes: 16_000_000_000,
-            gateway: GatewayPart { image: "flotilla-gateway:test".to_owned(), port: 8000, admin_port: 9000 },
+            gateway: GatewayPart::new(8000, 9000),
             replicas: cards.iter().enumerate().map(replica).collect(),
             gpu_access: GpuAccess::Cdi,
             monitoring: false,

@@ -88,17 +88,26 @@ fn replica(topology: &Topology, replica: &ReplicaPart, port: u16) -> (String, St
         replica.threads,
         replica.drain_seconds
     );
+    if let Some(name) = &topology.served_model_name {
+        let _ = write!(start, " --served-model-name {}", quoted(name));
+    }
+    if let Some(tokens) = replica.context_tokens {
+        let _ = write!(start, " --max-model-len {tokens}");
+    }
     if let Some(bytes) = replica.kv_bytes {
         let _ = write!(start, " --kv-cache-memory-bytes {bytes}");
     }
     if replica.cards.len() > 1 {
         let _ = write!(start, " --tensor-parallel-size {}", replica.cards.len());
     }
-    let more = format!(
-        "TimeoutStartSec={}\nEnvironment=CUDA_DEVICE_ORDER=PCI_BUS_ID\nEnvironment=CUDA_VISIBLE_DEVICES={}\n",
-        start_seconds(topology.weight_bytes),
-        replica.cards.join(",")
-    );
+    let mut more = format!("TimeoutStartSec={}\n", start_seconds(topology.weight_bytes));
+    if !replica.cards.is_empty() {
+        let _ = write!(
+            more,
+            "Environment=CUDA_DEVICE_ORDER=PCI_BUS_ID\nEnvironment=CUDA_VISIBLE_DEVICES={}\n",
+            replica.cards.join(",")
+        );
+    }
     let stop = u64::from(replica.drain_seconds) + 10;
     (unit(topology, &replica.name), service(topology, &replica.name, &start, stop, &more))
 }
@@ -125,6 +134,13 @@ mod tests {
         assert!(text.contains("Environment=CUDA_VISIBLE_DEVICES=GPU-a,GPU-b\n"), "{text}");
         assert!(text.contains("--tensor-parallel-size 2") && text.contains("TimeoutStopSec=70"), "{text}");
         assert!(text.contains("RestartPreventExitStatus=78"), "{text}");
+    }
+
+    #[test]
+    fn a_unit_without_cards_says_nothing_of_cuda() {
+        let units = render(&topology(&[&[]]));
+        let (_, text) = &units[2];
+        assert!(text.contains("--device cpu") && !text.contains("CUDA"), "{text}");
     }
 
     /// Paths stay one word, on one line.

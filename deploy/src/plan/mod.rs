@@ -14,6 +14,7 @@ mod money;
 pub mod read;
 mod report;
 mod speed;
+mod stack;
 mod weights;
 
 use std::path::{Path, PathBuf};
@@ -27,6 +28,7 @@ use measured::Measured;
 use memory::{Engine, KvPlan};
 use report::{Report, Sizing};
 use speed::{Load, forecast};
+use stack::Uuids;
 use weights::Weights;
 
 use crate::machine;
@@ -79,6 +81,9 @@ pub struct Args {
     /// Money an hour and card.
     #[arg(long)]
     price: Option<f64>,
+    /// Also write the layout as a topology file, for `flotilla compose --topology FILE`.
+    #[arg(long, value_name = "FILE")]
+    topology: Option<PathBuf>,
     /// Answer with JSON on standard output.
     #[arg(long)]
     json: bool,
@@ -125,9 +130,17 @@ fn plan(args: &Args) -> Result<Report, String> {
         KvKind::Fp8 => 1,
     };
     let kv = KvPlan { engine, element_bytes };
-    let piles = if args.gpus == "auto" { found()? } else { parse(&args.gpus)? };
+    let (piles, uuids) = cards(&args.gpus)?;
     let demand = Demand { context_tokens: args.context, concurrency: args.concurrency };
     let layout = lay_out(&model, kv, &piles, demand);
+    if let Some(file) = &args.topology {
+        if engine != Engine::Flotilla {
+            return Err("--topology writes a stack of our replicas; leave out --engine".to_owned());
+        }
+        let topology = stack::topology(&model, place(args), &layout, args.context, &piles, &uuids)?;
+        let text = serde_json::to_string_pretty(&topology).map_err(|error| error.to_string())?;
+        std::fs::write(file, text).map_err(|error| format!("--topology {}: {error}", file.display()))?;
+    }
     let measured = args.measured.as_deref().map(measurement).transpose()?;
     let sizing = size(args, &model, kv, &layout, measured.as_ref());
     Ok(Report { model, kv, demand, layout, sizing })
@@ -151,20 +164,34 @@ fn check(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// The cards of this machine, alike ones together.
-fn found() -> Result<Vec<Pile>, String> {
-    let mut piles: Vec<Pile> = Vec::new();
-    for card in machine::Machine::look().cards {
-        let card = cards::found(&card.name, card.memory_bytes);
-        match piles.iter_mut().find(|pile| pile.card == card) {
-            Some(pile) => pile.count += 1,
-            None => piles.push(Pile { count: 1, card }),
-        }
+/// Where the stack's machine has the model: the path that was given, else a folder of that name.
+fn place(args: &Args) -> String {
+    let path = std::fs::canonicalize(&args.model);
+    path.map_or_else(|_| format!("/models/{}", args.model), |path| path.display().to_string())
+}
+
+/// The cards that were named, or those of this machine, alike ones together; and what each is called.
+fn cards(named: &str) -> Result<(Vec<Pile>, Uuids), String> {
+    if named != "auto" {
+        let piles = parse(named)?;
+        let uuids = stack::stand_ins(&piles);
+        return Ok((piles, uuids));
+    }
+    let (mut piles, mut uuids): (Vec<Pile>, Uuids) = (Vec::new(), Vec::new());
+    for found in machine::Machine::look().cards {
+        let card = cards::found(&found.name, found.memory_bytes);
+        let index = piles.iter().position(|pile| pile.card == card).unwrap_or_else(|| {
+            piles.push(Pile { count: 0, card });
+            uuids.push(Vec::new());
+            piles.len() - 1
+        });
+        piles[index].count += 1;
+        uuids[index].push(found.uuid);
     }
     if piles.is_empty() {
         Err("no GPU is found here; name some with --gpus, for example --gpus 4xH100".to_owned())
     } else {
-        Ok(piles)
+        Ok((piles, uuids))
     }
 }
 

@@ -158,7 +158,6 @@ fn without_stateful_sets(topology: &Topology) -> Vec<Value> {
 
 /// Our replica as a runtime of `KServe`, and one service on it.
 fn kserve(topology: &Topology) -> Vec<Value> {
-    let model = model_argument(topology, "/mnt/models/");
     let Some(replica) = topology.replicas.first() else { return Vec::new() };
     let cards = replica.cards.len();
     let resources = if cards == 0 {
@@ -167,7 +166,7 @@ fn kserve(topology: &Topology) -> Vec<Value> {
         json!({"limits": {"nvidia.com/gpu": cards.to_string()}})
     };
     let container = json!({
-        "name": "kserve-container", "image": replica.image, "args": replica_flags(&model, replica),
+        "name": "kserve-container", "image": replica.image, "args": replica_flags(topology, "/mnt/models/", replica),
         "ports": [{"containerPort": 8001, "protocol": "TCP"}], "resources": resources,
         "startupProbe": json!({"httpGet": {"path": "/ready", "port": 8001}, "periodSeconds": 5,
             "failureThreshold": start_seconds(topology.weight_bytes).div_ceil(5)}),
@@ -183,7 +182,7 @@ fn kserve(topology: &Topology) -> Vec<Value> {
             "huggingface"
         };
     let mut served = json!({"modelFormat": {"name": format}, "runtime": name(topology, "replica")});
-    if topology.model != "fake" {
+    if !topology.is_fake() {
         served["storageUri"] = format!("pvc://{}", name(topology, "models")).into();
     }
     let runtime = resource(topology, "serving.kserve.io/v1alpha1", "ServingRuntime", "replica", &runtime);

@@ -87,10 +87,11 @@ fn deployment(topology: &Topology) -> Value {
 pub fn config(topology: &Topology, admin_key: &str) -> String {
     format!(
         "# Written by `flotilla compose`. Holds the admin key: keep it to yourself.\n\n\
-         [server]\ndrain_ms = {}\n\n[admin]\nhost = \"0.0.0.0\"\nkey = \"{admin_key}\"\n\n\
+         [server]\ndrain_ms = {}\n\n[admin]\nhost = \"0.0.0.0\"\nkey = {}\n\n\
          # A name with every replica's address, ready or not: the gateway asks each how it is.\n\
          [[dns]]\nname = \"{}:8001\"\ninterval_ms = 1000\n",
         GATEWAY_DRAIN_SECONDS * 1000,
+        Value::from(admin_key),
         name(topology, "replicas"),
     )
 }

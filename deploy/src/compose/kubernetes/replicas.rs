@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::stack::{model_argument, replica_flags, start_seconds};
+use super::super::stack::{replica_flags, start_seconds};
 use super::super::topology::{ReplicaPart, Topology};
 use super::{grace_seconds, labels, locked_down, pod_security, pre_stop, probe, resource};
 
@@ -68,7 +68,7 @@ fn pod(topology: &Topology, replica: &ReplicaPart) -> Value {
         volumes.push(json!({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}));
         mounts.push(json!({"name": "shm", "mountPath": "/dev/shm"}));
     }
-    if topology.model != "fake" {
+    if !topology.is_fake() {
         let claim = super::name(topology, "models");
         volumes
             .push(json!({"name": "models", "persistentVolumeClaim": {"claimName": claim, "readOnly": true}}));
@@ -93,7 +93,7 @@ fn pod(topology: &Topology, replica: &ReplicaPart) -> Value {
 
 /// The model lies on a claim; only the last part of its path is known there. `$(NAME)` would be replaced.
 fn args(topology: &Topology, replica: &ReplicaPart) -> Vec<String> {
-    let words = replica_flags(&model_argument(topology, "/models/"), replica);
+    let words = replica_flags(topology, "/models/", replica);
     words.iter().map(|word| word.replace('$', "$$")).collect()
 }
 
