@@ -76,6 +76,7 @@ pub struct Answer {
     timing: Option<Timing>,
     prompt_tokens: u32,
     tokens: u32,
+    thought_tokens: u32,
     /// Whether its prompt counts in totals: only the first choice of a prompt's does.
     counts_prompt: bool,
     is_over: bool,
@@ -136,6 +137,7 @@ impl Answer {
             timing: None,
             prompt_tokens: start.prompt_tokens,
             tokens: 0,
+            thought_tokens: 0,
             counts_prompt: start.counts_prompt,
             is_over: false,
         }
@@ -187,6 +189,11 @@ impl Answer {
         self.tokens
     }
 
+    /// Of those, the ones inside its thoughts: a marker that is one token is not among them.
+    pub fn thought_tokens(&self) -> u32 {
+        self.thought_tokens
+    }
+
     /// When it ran, once its first token has come.
     pub fn timing(&self) -> Option<Timing> {
         self.timing
@@ -233,7 +240,9 @@ impl Answer {
         let text = self.decoder.push(&self.served.tokenizer, token);
         let mut shown = String::new();
         let is_stopped = self.stops.push(&text, &mut shown);
+        let was_thinking = self.content.is_thinking();
         self.content.push(&shown, &mut self.pending.piece);
+        self.thought_tokens += u32::from(was_thinking && self.content.is_thinking());
         is_stopped
     }
 

@@ -76,6 +76,7 @@ impl Choices {
             prompt_tokens: self.answers.iter().map(Answer::prompt_tokens).sum(),
             cached_tokens: self.answers.iter().map(Answer::cached_tokens).sum(),
             answer_tokens: self.answers.iter().map(Answer::answer_tokens).sum(),
+            thought_tokens: self.answers.iter().map(Answer::thought_tokens).sum(),
         }
     }
 

@@ -83,6 +83,11 @@ impl Content {
         self.calls.as_mut().is_some_and(|calls| calls.finish(piece))
     }
 
+    /// Whether the answer is among its thoughts.
+    pub fn is_thinking(&self) -> bool {
+        self.thoughts.as_ref().is_some_and(Thoughts::is_open)
+    }
+
     /// Whether nothing more is wanted: the only call allowed is whole.
     pub fn is_over(&self) -> bool {
         self.calls.as_ref().is_some_and(Calls::is_over)

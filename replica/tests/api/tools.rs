@@ -199,6 +199,33 @@ fn thoughts_are_told_apart_from_the_answer() {
     assert_eq!(message["content"], "<think>hm</think>yes");
 }
 
+#[test]
+fn usage_tells_how_many_tokens_were_thoughts() {
+    let replica = Replica::start(&["--chat-template", TEMPLATE, "--reasoning-parser", "qwen3"]);
+    let counted = |body: &Value, all: &str, details: &str| {
+        (body["usage"][all].clone(), body["usage"][details]["reasoning_tokens"].clone())
+    };
+    let chat = |replica: &Replica, script: &str, extra| {
+        let body = replica.chat(script, extra).json();
+        counted(&body, "completion_tokens", "completion_tokens_details")
+    };
+    // A letter is a token here: the thought's two, and those of the closing marker until it is whole.
+    let script = "[[say:<think>hm</think>yes]]";
+    assert_eq!(chat(&replica, script, json!({})), (json!(21), json!(9)));
+    assert_eq!(chat(&replica, script, json!({"n": 2})), (json!(42), json!(18)));
+    // Cut in the middle of them.
+    assert_eq!(chat(&replica, script, json!({"max_tokens": 8})), (json!(8), json!(1)));
+    assert_eq!(chat(&replica, "[[say:yes]]", json!({})), (json!(4), json!(0)));
+    let stream = json!({"stream": true, "stream_options": {"include_usage": true}});
+    let events = replica.chat(script, stream).events();
+    let last: Value = serde_json::from_str(&events[events.len() - 2]).unwrap();
+    assert_eq!(counted(&last, "completion_tokens", "completion_tokens_details"), (json!(21), json!(9)));
+    let response = replica.post("/v1/responses", &json!({"input": script, "temperature": 0})).json();
+    assert_eq!(counted(&response, "output_tokens", "output_tokens_details"), (json!(21), json!(9)));
+    let plain = Replica::start(&["--chat-template", TEMPLATE, "--reasoning-parser", "none"]);
+    assert_eq!(chat(&plain, script, json!({})), (json!(21), json!(0)));
+}
+
 // U039
 #[test]
 fn a_model_whose_template_shows_no_tools_refuses_them() {

@@ -34,6 +34,11 @@ impl Thoughts {
         Self { place, held: String::new() }
     }
 
+    /// Whether the answer is among them now.
+    pub fn is_open(&self) -> bool {
+        matches!(self.place, Place::Inside { .. })
+    }
+
     /// Whether a prompt opens thoughts.
     pub fn opens(prompt: &str) -> bool {
         prompt.trim_end().ends_with(OPEN)
