@@ -217,7 +217,7 @@ impl Replica {
             }
             let Some(sequence) = self.scheduler.sequence(share.sequence) else { continue };
             let token = text::answer_token(self.names[&share.sequence], sequence.answer_tokens());
-            self.drawn.push((share.sequence, Ok(Sampled { token, logprob: None, top: Vec::new() })));
+            self.drawn.push((share.sequence, Ok(Sampled::unscored(token))));
         }
         self.scheduler.commit(now, took, &mut self.drawn, events);
         for (id, event) in events.iter() {

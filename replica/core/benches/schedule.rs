@@ -43,7 +43,7 @@ impl Loop {
         self.scheduler.schedule(Instant::ZERO, &mut self.batch, &mut self.events);
         for share in &self.batch.shares {
             if self.scheduler.draws(share) {
-                let sampled = Sampled { token: 7, logprob: None, top: Vec::new() };
+                let sampled = Sampled::unscored(7);
                 self.drawn.push((share.sequence, Ok(sampled)));
             }
         }

@@ -72,8 +72,17 @@ pub struct Sampled {
     pub token: u32,
     /// Its log-probability, where asked (of the distribution before temperature and cuts, as vLLM has it).
     pub logprob: Option<f32>,
+    /// Its place among all tokens by probability, from 1, where asked.
+    pub rank: Option<u32>,
     /// The best tokens with theirs, best first, where asked.
     pub top: Vec<(u32, f32)>,
+}
+
+impl Sampled {
+    /// A token about which nothing was asked.
+    pub fn unscored(token: u32) -> Self {
+        Self { token, logprob: None, rank: None, top: Vec::new() }
+    }
 }
 
 /// Why no token can be drawn.
@@ -134,7 +143,7 @@ impl Sampler {
         }
         adjust(logits, draw);
         let token = self.pick(logits, sampling, draw.answer.len())?;
-        Ok(Sampled { token, logprob: None, top: Vec::new() })
+        Ok(Sampled::unscored(token))
     }
 
     /// The log-probability of a given token and of the `top` best: what a prompt's own tokens are told with.
@@ -144,8 +153,9 @@ impl Sampler {
         let norm = best + total.ln() as f32;
         select::best(logits, top as usize, &mut self.candidates);
         let top = self.candidates.iter().map(|candidate| (candidate.token, candidate.logit - norm)).collect();
-        let logprob = logits.get(token as usize).map(|logit| logit - norm);
-        Ok(Sampled { token, logprob, top })
+        let own = logits.get(token as usize).copied();
+        let rank = own.map(|own| select::rank(logits, token as usize, own));
+        Ok(Sampled { token, logprob: own.map(|own| own - norm), rank, top })
     }
 
     fn pick(&mut self, logits: &[f32], sampling: &Sampling, index: usize) -> Result<u32, Undrawable> {

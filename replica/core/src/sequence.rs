@@ -45,8 +45,8 @@ pub enum Wants {
     /// Sampled tokens.
     #[default]
     Tokens,
-    /// Sampled tokens, and log-probabilities of the prompt.
-    PromptLogprobs,
+    /// Sampled tokens, and log-probabilities of the prompt: each token's own and so many of the best.
+    PromptLogprobs(u32),
     /// The final hidden states of the prompt; nothing is sampled.
     Hidden,
 }
@@ -187,7 +187,9 @@ impl Sequence {
     pub(crate) fn output(&self, rows: u32) -> Output {
         let ends = rows == self.left();
         match self.request.wants {
-            Wants::PromptLogprobs if self.computed >= self.reported && self.computed < self.given_tokens => {
+            Wants::PromptLogprobs(_)
+                if self.computed >= self.reported && self.computed < self.given_tokens =>
+            {
                 Output::Every
             }
             Wants::Hidden if self.computed >= self.reported => Output::Hidden,

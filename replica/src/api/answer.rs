@@ -49,6 +49,8 @@ pub struct Delta {
     pub piece: Piece,
     /// The tokens since the last delta. A token may be told before all of its text is.
     pub tokens: Vec<Sampled>,
+    /// Of the prompt's tokens from the second on, once, where they were asked for.
+    pub prompt: Vec<Sampled>,
     /// Set on the last one.
     pub finish: Option<Reason>,
 }
@@ -79,6 +81,8 @@ pub struct Answer {
     thought_tokens: u32,
     /// Whether its prompt counts in totals: only the first choice of a prompt's does.
     counts_prompt: bool,
+    /// Whether the prompt's tokens are told before its own.
+    echoes: bool,
     is_over: bool,
 }
 
@@ -118,9 +122,10 @@ impl Answer {
     /// An answer of which nothing has come yet.
     pub fn new(start: Start, served: Arc<Served>, metrics: Arc<Metrics>) -> Self {
         let mut pending = Delta::default();
+        let echoes = start.echo.is_some();
         if let Some(echo) = start.echo {
             pending.piece.text = echo.text;
-            pending.tokens.push(Sampled { token: echo.first_token, logprob: None, top: Vec::new() });
+            pending.tokens.push(Sampled::unscored(echo.first_token));
         }
         Self {
             id: start.id,
@@ -139,6 +144,7 @@ impl Answer {
             tokens: 0,
             thought_tokens: 0,
             counts_prompt: start.counts_prompt,
+            echoes,
             is_over: false,
         }
     }
@@ -203,7 +209,12 @@ impl Answer {
         match event {
             Some(Event::Started(timing)) => self.start(timing),
             Some(Event::Token(sampled)) => self.token(sampled),
-            Some(Event::PromptLogprobs(prompt)) => self.pending.tokens.extend(prompt),
+            Some(Event::PromptLogprobs(prompt)) => {
+                if self.echoes {
+                    self.pending.tokens.extend_from_slice(&prompt);
+                }
+                self.pending.prompt = prompt;
+            }
             // Only asked for by embeddings, which have no answer.
             Some(Event::Hidden(_)) => {}
             Some(Event::Finished(Finish::Stop(_))) => {

@@ -38,7 +38,8 @@ pub fn plan(body: &Value, served: &Served) -> Result<Plan, Error> {
         }
         (None, _) => None,
     };
-    let mut plan = Plan::new(Shape::Chat, vec![prompt], options, Wants::Tokens, served, "messages")?;
+    let wants = options.prompt_logprobs.map_or(Wants::Tokens, Wants::PromptLogprobs);
+    let mut plan = Plan::new(Shape::Chat, vec![prompt], options, wants, served, "messages")?;
     plan.content = Content::new(thoughts, calls);
     plan.bound(structure.as_ref(), thinks_first, &fields, served)?;
     Ok(plan)

@@ -23,7 +23,8 @@ pub fn plan(body: &Value, served: &Served) -> Result<Plan, Error> {
     if prompts.len() as u64 * u64::from(options.n) > u64::from(CHOICES_MAX) {
         return Err(fields.refuse("prompt", &format!("times n makes more than {CHOICES_MAX} choices")));
     }
-    let wants = if echo && logprobs.is_some() { Wants::PromptLogprobs } else { Wants::Tokens };
+    let top = logprobs.filter(|_| echo).max(options.prompt_logprobs);
+    let wants = top.map_or(Wants::Tokens, Wants::PromptLogprobs);
     let structure = Structure::read(&fields)?;
     let mut plan = Plan::new(Shape::Completion { echo }, prompts, options, wants, served, "prompt")?;
     plan.bound(structure.as_ref(), false, &fields, served)?;

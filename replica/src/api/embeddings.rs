@@ -55,6 +55,11 @@ pub fn plan(body: &Value, served: &Served) -> Result<EmbeddingPlan, Error> {
     let poolings = [("last", Pooling::Last), ("mean", Pooling::Mean)];
     let pooling = fields.word("pooling", &poolings)?.unwrap_or(Pooling::Last);
     let mut options = Options::read(&fields, None, served)?;
+    if options.prompt_logprobs.is_some() {
+        return Err(fields.refuse("prompt_logprobs", "can't be used: nothing is drawn here"));
+    }
+    // A text has one vector, whatever a client of the other APIs sends along.
+    options.n = 1;
     options.answer_tokens_max = Some((1, "input"));
     let prompts = prompts(&fields, "input", served)?;
     let plan =

@@ -58,6 +58,7 @@ async fn whole(count: usize, speech: &mut Speech, choices: &mut Choices) -> Resu
         let (index, delta) = delta?;
         deltas[index].piece.extend(delta.piece);
         deltas[index].tokens.extend(delta.tokens);
+        deltas[index].prompt.extend(delta.prompt);
         deltas[index].finish = delta.finish;
     }
     let mut response = json_response(http::StatusCode::OK, speech.whole(deltas, choices.usage()));

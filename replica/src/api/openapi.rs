@@ -192,6 +192,7 @@ fn chat() -> Value {
         "parallel_tool_calls": {"type": ["boolean", "null"]},
         "logprobs": {"type": ["boolean", "null"]},
         "top_logprobs": {"type": ["integer", "null"], "minimum": 0, "maximum": 20},
+        "prompt_logprobs": {"type": ["integer", "null"], "minimum": 0, "maximum": 20},
         "add_generation_prompt": {"type": ["boolean", "null"]},
         "continue_final_message": {"type": ["boolean", "null"]},
         "chat_template_kwargs": {"type": ["object", "null"]},
@@ -204,6 +205,7 @@ fn completion() -> Value {
         "prompt": {"type": ["string", "array"], "items": {"type": ["string", "integer", "array"]}},
         "echo": {"type": ["boolean", "null"]},
         "logprobs": {"type": ["integer", "null"], "minimum": 0, "maximum": 20},
+        "prompt_logprobs": {"type": ["integer", "null"], "minimum": 0, "maximum": 20},
     });
     generation(&own, "prompt")
 }

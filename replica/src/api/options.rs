@@ -28,6 +28,8 @@ pub struct Options {
     pub n: u32,
     /// How tokens are drawn; the seed is that of the first choice.
     pub sampling: Sampling,
+    /// Best tokens to tell beside each of the prompt's own, where those are to be told.
+    pub prompt_logprobs: Option<u32>,
     /// Most answer tokens; absent for as many as fit. The second is the field that said so.
     pub answer_tokens_max: Option<(u32, &'static str)>,
     /// Fewest answer tokens.
@@ -66,14 +68,17 @@ impl Options {
         if let Some(begun) = &continuation {
             sampling.seed = begun.seed;
         }
+        let stream = streaming(fields)?;
+        let prompt_logprobs = prompt_logprobs(fields, stream.is_some(), continuation.is_some())?;
         let ignore_eos = fields.boolean("ignore_eos")?.unwrap_or(false);
         let mut stop_tokens = if ignore_eos { Vec::new() } else { served.end_tokens.clone() };
         stop_tokens.extend(stop_token_ids(fields, served.vocab_tokens)?);
         Ok(Self {
             model: served.requested_model(fields)?,
-            stream: streaming(fields)?,
+            stream,
             n: choices(fields)?,
             sampling,
+            prompt_logprobs,
             answer_tokens_max: answer_tokens_max(fields)?,
             answer_tokens_min: fields.count("min_tokens", 0..=i32::MAX as u32)?.unwrap_or(0),
             stop_tokens,
@@ -90,7 +95,7 @@ impl Options {
 
 /// Fields that would change the answer and aren't done: refused, never ignored.
 fn refuse_unfinished(fields: &Fields<'_>) -> Result<(), Error> {
-    for name in ["lora_request", "prompt_logprobs", "audio", "logits_processors"] {
+    for name in ["lora_request", "audio", "logits_processors"] {
         if fields.get(name).is_some_and(|value| value.as_array().is_none_or(|items| !items.is_empty())) {
             return Err(fields.refuse(name, "is not supported"));
         }
@@ -99,6 +104,15 @@ fn refuse_unfinished(fields: &Fields<'_>) -> Result<(), Error> {
         return Err(fields.refuse("use_beam_search", "is not supported"));
     }
     Ok(())
+}
+
+/// Told with a whole answer alone: events have no place for them, and a continuation's prompt ran elsewhere.
+fn prompt_logprobs(fields: &Fields<'_>, is_stream: bool, goes_on: bool) -> Result<Option<u32>, Error> {
+    match fields.count("prompt_logprobs", 0..=TOP_LOGPROBS_MAX)? {
+        Some(_) if is_stream => Err(fields.refuse("prompt_logprobs", "can't be used when stream is true")),
+        Some(_) if goes_on => Err(fields.refuse("prompt_logprobs", "can't be used where an answer goes on")),
+        top => Ok(top),
+    }
 }
 
 fn streaming(fields: &Fields<'_>) -> Result<Option<Streaming>, Error> {

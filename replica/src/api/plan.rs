@@ -165,6 +165,16 @@ impl Plan {
         self.shape == Shape::Completion { echo: true }
     }
 
+    /// Log-probabilities of a prompt come with its first choice, and with others only where they show them.
+    fn wants(&self, index: usize) -> Wants {
+        let is_first = index.is_multiple_of(self.options.n as usize);
+        let shows = is_first || (self.echo() && self.options.sampling.logprobs.is_some());
+        match self.wants {
+            Wants::PromptLogprobs(_) if !shows => Wants::Tokens,
+            wants => wants,
+        }
+    }
+
     /// The prompt of choice `index` as it is shown.
     pub fn echo_of(&self, index: usize, tokenizer: &Tokenizer) -> Echo {
         let Prompt { tokens, text } = &self.prompts[index / self.options.n as usize];
@@ -201,7 +211,7 @@ impl Plan {
             priority: self.options.priority,
             arrival,
             deadline,
-            wants: self.wants,
+            wants: self.wants(index),
         }
     }
 }

@@ -18,7 +18,11 @@ pub struct Voice {
     served: Arc<Served>,
     /// `{"id":…,"object":…,"created":…,"model":…,"choices":[`
     head: Vec<u8>,
-    has_logprobs: bool,
+    /// Best tokens told beside each of the answer's own, and of the prompt's; absent where none are told.
+    logprobs: Option<u32>,
+    prompt_logprobs: Option<u32>,
+    /// Choices a prompt.
+    n: usize,
     /// Where each choice's next token begins, in characters.
     offsets: Vec<usize>,
     streaming: Streaming,
@@ -35,7 +39,9 @@ impl Voice {
             shape: plan.shape,
             served: served.clone(),
             head: head(plan),
-            has_logprobs: plan.options.sampling.logprobs.is_some(),
+            logprobs: plan.options.sampling.logprobs,
+            prompt_logprobs: plan.options.prompt_logprobs,
+            n: plan.options.n as usize,
             offsets: vec![0; plan.choices()],
             streaming: streaming.unwrap_or_default(),
             tells_ids: can_go_on.then_some(plan.options.sampling.seed),
@@ -94,9 +100,16 @@ impl Voice {
                 Shape::Completion { .. } | Shape::Response => write_text(&mut out, delta),
             }
             self.write_logprobs(&mut out, index, delta);
+            if self.shape != Shape::Chat {
+                self.write_prompt(&mut out, &deltas[index - index % self.n]);
+            }
             write_finish(&mut out, delta.finish);
         }
-        out.extend_from_slice(b"],\"usage\":");
+        out.push(b']');
+        if self.shape == Shape::Chat {
+            self.write_prompt(&mut out, &deltas[0]);
+        }
+        out.extend_from_slice(b",\"usage\":");
         json::write(&mut out, &usage);
         out.push(b'}');
         out
@@ -105,12 +118,21 @@ impl Voice {
     fn write_logprobs(&mut self, out: &mut Vec<u8>, index: usize, delta: &Delta) {
         out.extend_from_slice(b",\"logprobs\":");
         let tokenizer = &self.served.tokenizer;
-        match self.shape {
-            _ if !self.has_logprobs => out.extend_from_slice(b"null"),
-            Shape::Chat => logprobs::write_chat(out, &delta.tokens, tokenizer),
-            Shape::Completion { .. } | Shape::Response => {
-                logprobs::write_completion(out, &delta.tokens, tokenizer, &mut self.offsets[index]);
+        match (self.shape, self.logprobs) {
+            (_, None) => out.extend_from_slice(b"null"),
+            (Shape::Chat, _) => logprobs::write_chat(out, &delta.tokens, tokenizer),
+            (Shape::Completion { .. } | Shape::Response, Some(top)) => {
+                let offset = &mut self.offsets[index];
+                logprobs::write_completion(out, &delta.tokens, top as usize, tokenizer, offset);
             }
+        }
+    }
+
+    /// What was asked about the prompt; `first` is its first choice.
+    fn write_prompt(&self, out: &mut Vec<u8>, first: &Delta) {
+        if let Some(top) = self.prompt_logprobs {
+            out.extend_from_slice(b",\"prompt_logprobs\":");
+            logprobs::write_prompt(out, &first.prompt, top as usize, &self.served.tokenizer);
         }
     }
 

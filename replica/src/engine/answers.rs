@@ -52,14 +52,12 @@ pub struct Asked {
 impl Answers {
     /// Opens the channel of a request.
     pub fn open(&mut self, request: &Request, events: Sender<Event>, mask: Option<Mask>) {
-        let prompt = match request.wants {
+        let top = match request.wants {
             Wants::Tokens => None,
-            Wants::PromptLogprobs | Wants::Hidden => Some(Prompt {
-                tokens: request.tokens.clone(),
-                top: request.sampling.logprobs.unwrap_or(0),
-                ..Prompt::default()
-            }),
+            Wants::PromptLogprobs(top) => Some(top),
+            Wants::Hidden => Some(0),
         };
+        let prompt = top.map(|top| Prompt { tokens: request.tokens.clone(), top, ..Prompt::default() });
         self.open.insert(request.id, Answer { events, prompt, mask: mask.map(Mutex::new) });
     }
 

@@ -131,6 +131,6 @@ fn warm_up_request(limits: &Limits) -> Request {
         priority: 0,
         arrival: clock::now(),
         deadline: None,
-        wants: Wants::PromptLogprobs,
+        wants: Wants::PromptLogprobs(0),
     }
 }

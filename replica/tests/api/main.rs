@@ -12,6 +12,7 @@ mod fleet;
 mod lifecycle;
 mod metrics;
 mod options;
+mod prompt_logprobs;
 mod refusals;
 mod responses;
 mod streams;

@@ -135,18 +135,17 @@ fn a_continuation_from_token_ids_is_the_same_text() {
 fn prompt_logprobs_cover_the_prompt_from_its_second_token_on() {
     let rig = Rig::new(tiny());
     let prompt = &prompts()[14];
-    let sampling = Sampling { temperature: 0.0, logprobs: Some(2), ..Sampling::default() };
-    let asked = |id| Request {
-        id,
-        sampling: sampling.clone(),
-        wants: Wants::PromptLogprobs,
-        ..rig.request(prompt, 3)
-    };
-    let answer = rig.submit(asked(rig.request(&[], 0).id)).finish();
+    let asked = Request { wants: Wants::PromptLogprobs(2), ..rig.request(prompt, 3) };
+    let answer = rig.submit(asked).finish();
     let scored: Vec<_> = answer.prompt_scores.iter().map(|score| score.token).collect();
     assert_eq!(scored, prompt[1..]);
     assert!(answer.prompt_scores.iter().all(|score| score.logprob.is_some_and(f32::is_finite)));
-    assert!(answer.prompt_scores.iter().all(|score| score.top.len() == 2));
+    for score in &answer.prompt_scores {
+        assert_eq!(score.top.len(), 2);
+        let place = score.top.iter().position(|top| top.0 == score.token);
+        let rank = score.rank.unwrap() as usize;
+        assert!(place.map_or(rank > 2, |place| rank == place + 1), "{score:?}");
+    }
     assert_eq!(answer.tokens().len(), 3);
 }
 

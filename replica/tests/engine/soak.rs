@@ -14,7 +14,7 @@ fn ask(rig: &Rig, random: &mut SmallRng) -> Request {
     let length = random.random_range(1..200);
     let own = random.random_range(0..4);
     let prompt: Vec<_> = (0..length).map(|place| (place * group + own * (place / 60)) % 90 + 32).collect();
-    let wants = if random.random_bool(0.1) { Wants::PromptLogprobs } else { Wants::Tokens };
+    let wants = if random.random_bool(0.1) { Wants::PromptLogprobs(1) } else { Wants::Tokens };
     let temperature = if random.random_bool(0.3) { 1.0 } else { 0.0 };
     let sampling = Sampling { temperature, seed: u64::from(group), ..Sampling::default() };
     Request { sampling, wants, ..rig.request(&prompt, random.random_range(1..120)) }

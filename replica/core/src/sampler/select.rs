@@ -45,6 +45,13 @@ pub(super) fn position(logits: &[f32], best: f32) -> u32 {
     logits.iter().position(|&logit| logit >= best).unwrap_or(0) as u32
 }
 
+/// A token's place, from 1, in the order of [`Candidate::order`].
+pub(super) fn rank(logits: &[f32], token: usize, logit: f32) -> u32 {
+    let (before, after) = logits.split_at(token);
+    let better = after.iter().filter(|&&other| other > logit).count();
+    (1 + better + before.iter().filter(|&&other| other >= logit).count()) as u32
+}
+
 /// exp for x <= 0, to about 2 units in the last place; without branches, so that compilers can widen it.
 #[inline]
 pub(super) fn exp(x: f32) -> f32 {
@@ -250,6 +257,9 @@ mod tests {
             let mut expected = sorted(&logits);
             expected.truncate(count);
             prop_assert_eq!(found, expected);
+            for (place, of) in sorted(&logits).into_iter().enumerate() {
+                prop_assert_eq!(rank(&logits, of.token as usize, of.logit) as usize, place + 1);
+            }
         }
 
         #[test]

@@ -26,6 +26,11 @@ pub fn as_chat(body: &Value) -> Result<Value, Error> {
             return Err(fields.refuse(name, "is not supported: nothing is stored here; send the whole input"));
         }
     }
+    if fields.get("prompt_logprobs").is_some() {
+        return Err(
+            fields.refuse("prompt_logprobs", "is not supported here; /v1/chat/completions tells them")
+        );
+    }
     if fields.boolean("background")?.unwrap_or(false) {
         return Err(fields.refuse("background", "is not supported"));
     }

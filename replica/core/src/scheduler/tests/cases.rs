@@ -265,7 +265,7 @@ fn prompt_logprobs_are_told_once_whatever_is_preempted() {
     let mut bench = Bench::new(Limits { blocks: 10, reserve_blocks: 0, step_tokens_max: 12, ..limits() });
     bench.add(request(1, &prompt(1, 8), 25));
     bench.step();
-    bench.add(Request { wants: Wants::PromptLogprobs, ..request(2, &prompt(2, 22), 4) });
+    bench.add(Request { wants: Wants::PromptLogprobs(0), ..request(2, &prompt(2, 22), 4) });
     let mut told: Vec<u32> = Vec::new();
     while !bench.scheduler.is_idle() {
         bench.step();

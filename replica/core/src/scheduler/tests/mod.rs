@@ -158,7 +158,7 @@ impl Bench {
             if poisoned {
                 self.drawn.push((share.sequence, Err("poisoned".into())));
             } else if self.scheduler.draws(share) {
-                let sampled = Sampled { token: token_of(state), logprob: None, top: vec![] };
+                let sampled = Sampled::unscored(token_of(state));
                 self.drawn.push((share.sequence, Ok(sampled)));
             }
         }

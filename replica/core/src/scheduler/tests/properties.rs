@@ -48,7 +48,7 @@ fn apply(bench: &mut Bench, prompts: &mut BTreeMap<SequenceId, (Vec<u32>, u32)>,
             tokens.extend(prompt(100 + id as u32, own));
             let wants = match wants {
                 0 => Wants::Hidden,
-                1 => Wants::PromptLogprobs,
+                1 => Wants::PromptLogprobs(2),
                 _ => Wants::Tokens,
             };
             let deadline = deadline.then(|| bench.now + Duration::from_millis(80));
