@@ -28,3 +28,47 @@ pub fn self_test(device: &Device, ranks: &mut dyn Collective) -> Result<(), Faul
         })),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::Rows;
+
+    /// Two ranks as seen from the first; the other's share of a sum comes with a fault at one place.
+    #[derive(Debug)]
+    struct Crooked {
+        fault: f32,
+    }
+
+    impl Collective for Crooked {
+        fn rank(&self) -> usize {
+            0
+        }
+
+        fn ranks(&self) -> usize {
+            2
+        }
+
+        fn sum(&mut self, device: &Device, rows: &mut Rows) -> Result<(), Fault> {
+            let mut sums: Vec<f32> = device.to_host(rows)?.iter().map(|mine| mine * 3.0).collect();
+            sums[100] += self.fault;
+            *rows = device.from_host(&sums, COUNT)?;
+            Ok(())
+        }
+
+        fn gather(&mut self, _: &Device, part: Rows) -> Result<Rows, Fault> {
+            Ok(part)
+        }
+    }
+
+    // U140
+    #[test]
+    fn a_fabric_that_adds_wrongly_does_not_serve() {
+        let device = Device::cpu(1);
+        assert!(self_test(&device, &mut Crooked { fault: 0.0 }).is_ok());
+        let Err(Fault::Rank(failure)) = self_test(&device, &mut Crooked { fault: 1.0 }) else {
+            panic!("a wrong sum was not seen")
+        };
+        assert!(failure.reason.contains("wrong sum at 100"), "{}", failure.reason);
+    }
+}

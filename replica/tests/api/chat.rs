@@ -37,6 +37,12 @@ fn chat_and_tokenize_see_the_same_tokens() {
         let text_again = replica.post("/detokenize", &json!({"tokens": ids})).json();
         assert_eq!(text_again["prompt"], format!("<|user|>{text}<|end|><|assistant|>"));
     }
+    // One line of a million letters is no hang: both know at once that it is too long.
+    let line = json!({"messages": [{"role": "user", "content": "a".repeat(1 << 20)}]});
+    for path in ["/v1/chat/completions", "/tokenize"] {
+        let reply = replica.post(path, &line);
+        assert_eq!((reply.status, reply.code()), (400, json!("context_length_exceeded")), "{path}");
+    }
     // JSON's escape of half a character is no text: both say so.
     let half = br#"{"messages":[{"role":"user","content":"\ud800"}]}"#;
     for path in ["/v1/chat/completions", "/tokenize"] {
@@ -103,12 +109,26 @@ fn every_name_works_on_every_route_and_is_told_back() {
         assert_eq!(first["model"], name);
         assert_eq!(replica.complete("[[say:x]]", json!({"model": name})).json()["model"], name);
         assert_eq!(replica.post("/tokenize", &json!({"model": name, "prompt": "x"})).status, 200);
+        assert_eq!(replica.post("/detokenize", &json!({"model": name, "tokens": [1]})).status, 200);
+        for path in ["/v1/responses", "/v1/embeddings"] {
+            let reply = replica.post(path, &json!({"model": name, "input": "[[say:x]]"}));
+            assert_eq!(reply.json()["model"], name, "{path}");
+        }
         assert_eq!(replica.get(&format!("/v1/models/{name}")).json()["id"], name);
     }
     assert_eq!(replica.get("/v1/models/org%2Fmain").json()["id"], "org/main");
     let listed = replica.get("/v1/models").json();
     assert_eq!(listed["data"].as_array().unwrap().len(), 2);
     assert_eq!(listed["data"][0]["max_model_len"], 8192);
+    for (path, field) in [
+        ("/v1/completions", "prompt"),
+        ("/v1/responses", "input"),
+        ("/v1/embeddings", "input"),
+        ("/tokenize", "prompt"),
+    ] {
+        let unknown = replica.post(path, &json!({"model": "fake", field: "x"}));
+        assert_eq!((unknown.status, unknown.code()), (404, json!("model_not_found")), "{path}");
+    }
     let unknown = replica.chat("x", json!({"model": "fake"}));
     assert_eq!((unknown.status, unknown.code()), (404, json!("model_not_found")));
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::Replica;
+use crate::support::{Replica, eventually};
 
 #[test]
 fn prompts_come_as_text_as_tokens_and_in_arrays() {
@@ -80,4 +80,29 @@ fn stop_tokens_and_strings_end_an_answer() {
     assert_eq!(end(json!({"max_tokens": 3})), ("abc".to_owned(), "length".to_owned()));
     let ignoring = end(json!({"ignore_eos": true, "max_tokens": 20}));
     assert_eq!(ignoring.1, "length");
+}
+
+// U048
+#[test]
+fn every_end_that_any_file_of_the_model_names_ends_an_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let tiny = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference/tiny/llama"));
+    for file in ["config.json", "model.safetensors", "tokenizer.json"] {
+        std::fs::copy(tiny.join(file), folder.path().join(file)).unwrap();
+    }
+    // config.json names 257.
+    std::fs::write(folder.path().join("generation_config.json"), "{\"eos_token_id\": [259, 100]}").unwrap();
+    let replica = Replica::start_loading(folder.path().to_str().unwrap(), &[]);
+    eventually("ready", || replica.get("/ready").status == 200);
+    let forced = |token: u32| {
+        let extra = json!({"logit_bias": {token.to_string(): 100}, "max_tokens": 5});
+        let body = replica.complete("ab", extra).json();
+        let choice = &body["choices"][0];
+        let text = choice["text"].as_str().unwrap().to_owned();
+        (text, choice["finish_reason"].clone(), body["usage"]["completion_tokens"].clone())
+    };
+    for end in [257, 259, 100] {
+        assert_eq!(forced(end), (String::new(), json!("stop"), json!(1)), "{end}");
+    }
+    assert_eq!(forced(101), ("eeeee".to_owned(), json!("length"), json!(5)));
 }

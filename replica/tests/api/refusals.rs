@@ -152,14 +152,27 @@ fn a_prompt_larger_than_the_pool_is_refused_by_name() {
     assert_eq!(replica.complete("[[say:ok]]", json!({})).status, 200);
 }
 
+/// A good body of so many bytes.
+fn padded(bytes: usize) -> Vec<u8> {
+    let frame = json!({"prompt": "[[say:ok]]", "padding": ""}).to_string().len();
+    json!({"prompt": "[[say:ok]]", "padding": "x".repeat(bytes - frame)}).to_string().into_bytes()
+}
+
+// U029
+#[test]
+fn without_a_setting_bodies_may_have_32_mib() {
+    let replica = Replica::start(&[]);
+    for (bytes, status) in [(3_000_000, 200), (20_000_000, 200), (32 << 20, 200), ((32 << 20) + 1, 413)] {
+        let reply = replica.request("POST", "/v1/completions", &[], &padded(bytes));
+        assert_eq!(reply.status, status, "{bytes}");
+    }
+}
+
 // U029
 #[test]
 fn bodies_are_read_up_to_the_limit() {
     let replica = Replica::start(&["--body-bytes-max", "4000000"]);
-    let body = |bytes: usize| {
-        let frame = json!({"prompt": "[[say:ok]]", "padding": ""}).to_string().len();
-        json!({"prompt": "[[say:ok]]", "padding": "x".repeat(bytes - frame)}).to_string().into_bytes()
-    };
+    let body = padded;
     let reply = replica.request("POST", "/v1/completions", &[], &body(4_000_000));
     assert_eq!(reply.status, 200);
     let reply = replica.request("POST", "/v1/completions", &[], &body(4_000_001));

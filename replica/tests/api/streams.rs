@@ -9,6 +9,7 @@ use crate::support::{Events, Replica, chat_body, with};
 
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
+const TEMPLATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/api/hermes.jinja");
 
 /// Checks every event of a stream against the schema, and gives text and finish reason of each choice.
 fn checked(events: &[String], is_chat: bool) -> BTreeMap<u64, (String, String)> {
@@ -127,23 +128,29 @@ fn stop_strings_over_token_borders_agree_with_the_whole_answer() {
 // U010
 #[test]
 fn many_streams_each_end_once_and_leave_their_connection_usable() {
-    let replica = Replica::start(&["--max-num-seqs", "16"]);
+    let replica = Replica::start(&["--max-num-seqs", "16", "--chat-template", TEMPLATE]);
+    let call = "<tool_call>{\"name\": \"now\"}</tool_call>";
+    let tools = json!([{"type": "function", "function": {"name": "now"}}]);
+    // Each with the text and the reason it must end with.
+    let kinds = [
+        ("hello there", json!({"max_tokens": 5}), "hello", "length"),
+        ("hello there", json!({"stop": ["lo"]}), "hel", "stop"),
+        ("hello there", json!({}), "hello there", "stop"),
+        (call, json!({"tools": tools}), "", "tool_calls"),
+    ];
     thread::scope(|scope| {
-        for worker in 0..16 {
-            let replica = &replica;
+        for worker in 0..32 {
+            let (replica, kinds) = (&replica, &kinds);
             scope.spawn(move || {
                 let mut connection = replica.connect();
-                for turn in 0..8 {
-                    let extra = match (worker + turn) % 3 {
-                        0 => json!({"stream": true, "max_tokens": 16}),
-                        1 => json!({"stream": true, "stop": ["lo"]}),
-                        _ => json!({"stream": true}),
-                    };
-                    let body = chat_body("[[say:hello there]]", extra).to_string();
+                for turn in 0..16 {
+                    let (script, extra, text, reason) = &kinds[(worker + turn) % kinds.len()];
+                    let extra = with(json!({"stream": true}), extra.clone());
+                    let body = chat_body(&format!("[[say:{script}]]"), extra).to_string();
                     connection.send("POST", CHAT, &[], body.as_bytes());
                     let mut stream = Events::of(connection);
                     let events: Vec<_> = stream.by_ref().collect();
-                    checked(&events, true);
+                    assert_eq!(checked(&events, true)[&0], ((*text).to_owned(), (*reason).to_owned()));
                     connection = stream.into_connection();
                 }
             });

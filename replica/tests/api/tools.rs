@@ -112,6 +112,21 @@ fn merged_deltas_equal_the_whole_message() {
     }
 }
 
+// U145
+#[test]
+fn ids_of_calls_are_different_over_all_choices() {
+    let replica = start();
+    let call = "<tool_call>{\"name\": \"now\"}</tool_call>";
+    let extra = json!({"tools": tools(), "n": 3});
+    let body = replica.chat(&format!("[[say:{call}{call}]]"), extra).json();
+    let choices = body["choices"].as_array().unwrap().iter();
+    let calls = choices.flat_map(|choice| choice["message"]["tool_calls"].as_array().unwrap().clone());
+    let ids: std::collections::BTreeSet<_> =
+        calls.map(|call| call["id"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(ids.len(), 6, "{body}");
+    assert!(ids.iter().all(|id| !id.is_empty()));
+}
+
 // U038
 #[test]
 fn however_short_it_is_cut_stream_and_whole_agree_on_the_reason() {

@@ -59,6 +59,29 @@ fn cold_equals_warm_and_alone_equals_batched() {
     }
 }
 
+// U042
+#[test]
+fn fifty_prompts_are_answered_alike_after_some_were_evicted() {
+    let prompts: Vec<Vec<u32>> = (0..50_u32)
+        .map(|index| {
+            let shared = (0..40 + index % 3 * 25).map(|place| (place * 31 + index % 5) % 250);
+            shared.chain((0..index).map(|place| (place * 17 + index) % 250)).collect()
+        })
+        .collect();
+    let alone = Rig::new(Options { prefix_caching: false, ..tiny() }).in_turn(&prompts, 12);
+    // Room for a few of them: what comes again finds some of its blocks, and some gone.
+    let rig = Rig::new(pool(tiny(), TINY_TOKEN_BYTES, 20));
+    for turn in ["cold", "warm"] {
+        assert_eq!(rig.in_turn(&prompts, 12), alone, "{turn}");
+    }
+    let mut backwards: Vec<_> = prompts.clone();
+    backwards.reverse();
+    let answers = rig.together(&backwards, 12);
+    assert!(answers.iter().rev().eq(&alone), "batched");
+    let seen = rig.until_idle();
+    assert!(seen.prefix_hits > 0 && seen.prefix_hits < seen.prefix_queries, "{seen:?}");
+}
+
 // U042: windows, norms on heads, experts and caps keep the law too.
 #[test]
 fn every_family_answers_alike_cold_warm_alone_and_batched() {
