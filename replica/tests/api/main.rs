@@ -15,6 +15,7 @@ mod options;
 mod prompt_logprobs;
 mod refusals;
 mod responses;
+mod soak;
 mod streams;
 mod structure;
 mod support;

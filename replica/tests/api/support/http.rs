@@ -148,9 +148,15 @@ pub struct Events {
 
 impl Events {
     /// Waits for the head.
-    pub fn of(mut connection: Connection) -> Self {
-        assert_eq!(connection.receive_head().0, 200);
-        Self { connection, read: String::new() }
+    pub fn of(connection: Connection) -> Self {
+        Self::begun(connection).expect("a stream begins")
+    }
+
+    /// Waits for the head; none where the queue is full.
+    pub fn begun(mut connection: Connection) -> Option<Self> {
+        let (status, _) = connection.receive_head();
+        assert!([200, 429].contains(&status), "{status}");
+        (status == 200).then_some(Self { connection, read: String::new() })
     }
 
     /// The connection, to close or to reuse.
