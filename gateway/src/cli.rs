@@ -29,6 +29,9 @@ pub struct Arguments {
     /// Threads that serve requests
     #[arg(long, global = true)]
     pub threads: Option<usize>,
+    /// Collector that gets a trace of each request (OTLP over HTTP)
+    #[arg(long, global = true, value_name = "URL")]
+    pub otlp_traces_endpoint: Option<String>,
     /// Take over from the gateway that runs with the same configuration, and let it end
     #[arg(long)]
     pub upgrade: bool,
@@ -56,6 +59,7 @@ impl Arguments {
             admin_host: self.admin_host.clone(),
             admin_port: self.admin_port,
             threads: self.threads,
+            traces_endpoint: self.otlp_traces_endpoint.clone(),
             replicas: self.replicas.clone(),
         }
     }

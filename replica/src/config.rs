@@ -76,6 +76,8 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// Largest request body.
     pub body_bytes_max: usize,
+    /// The collector that gets a trace of each request; absent: nothing is gathered.
+    pub traces: Option<traces::Endpoint>,
     /// How much is logged.
     pub log_level: String,
     /// Whether log lines are JSON.
@@ -232,6 +234,7 @@ impl TryFrom<RawConfig> for Config {
             step_timeout: Duration::from_secs_f64(step),
             drain_timeout: Duration::from_secs_f64(drain),
             body_bytes_max: body_bytes_max as usize,
+            traces: raw.otlp_traces_endpoint.as_deref().map(collector).transpose()?,
             log_level: word("log_level", raw.log_level, "info", LOG_LEVELS)?.to_owned(),
             log_json: word("log_format", raw.log_format, false, &[("text", false), ("json", true)])?,
         })
@@ -274,6 +277,11 @@ fn refuse_unfinished(raw: &RawConfig) -> Result<(), OptionError> {
     whole("pipeline_parallel_size", raw.pipeline_parallel_size, 1, 1, 1)?;
     whole("block_size", raw.block_size, BLOCK_TOKENS, BLOCK_TOKENS, BLOCK_TOKENS)?;
     Ok(())
+}
+
+fn collector(url: &str) -> Result<traces::Endpoint, OptionError> {
+    traces::Endpoint::parse(url)
+        .map_err(|why| OptionError { key: "otlp_traces_endpoint", what: format!("won't do: {why}") })
 }
 
 fn required(key: &'static str, value: Option<String>) -> Result<String, OptionError> {
@@ -368,6 +376,11 @@ mod tests {
         check(
             |raw| raw.gpu_memory_utilization = Some(f64::NAN),
             "gpu_memory_utilization (--gpu-memory-utilization) is NaN; it must be from 0.01 to 1",
+        );
+        check(
+            |raw| raw.otlp_traces_endpoint = Some("c:4318".to_owned()),
+            "otlp_traces_endpoint (--otlp-traces-endpoint) won't do: `c:4318` is no collector's URL; \
+             expected http://HOST:PORT",
         );
         check(|raw| raw.model = None, "model (--model) is missing");
         check(|raw| raw.model = Some(String::new()), "model (--model) is empty");

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use traces::{Service, Tracer};
 
 use crate::api::app::App;
 use crate::api::register::Registrar;
@@ -63,13 +64,18 @@ async fn live(config: Config) -> Result<ExitCode, String> {
     let mut signals =
         Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
     let port = announce(&listener)?;
-    let app = Arc::new(App::new(config));
+    let mut app = App::new(config);
+    app.tracer = tracer(&app)?;
+    let app = Arc::new(app);
     let (end, ending) = watch::channel(false);
     let server = tokio::spawn(listen(listener, app.clone(), ending));
     let code = serve(&app, port, &mut signals).await;
     // Connections close after the answer they are giving, which may be why it failed; idle ones close now.
     end.send_replace(true);
     drop(tokio::time::timeout(GOODBYE, server).await);
+    if let Some(tracer) = &app.tracer {
+        tracer.flush().await;
+    }
     code
 }
 
@@ -80,6 +86,14 @@ fn announce(listener: &TcpListener) -> Result<u16, String> {
     // A closed standard output is no reason not to serve.
     drop(writeln!(out, "listening on {address}").and_then(|()| out.flush()));
     Ok(address.port())
+}
+
+/// Begins to send traces, where a collector is configured.
+fn tracer(app: &App) -> Result<Option<Tracer>, String> {
+    let Some(endpoint) = &app.config.traces else { return Ok(None) };
+    let service =
+        Service { name: "flotilla-replica", version: env!("CARGO_PKG_VERSION"), instance: &app.instance };
+    Tracer::start(endpoint, service, &tokio::runtime::Handle::current()).map(Some)
 }
 
 struct Signals {

@@ -3,6 +3,7 @@
 pub mod cards;
 pub mod metrics;
 pub mod page;
+pub mod trace;
 
 use std::io::IsTerminal;
 

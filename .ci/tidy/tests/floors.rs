@@ -10,11 +10,12 @@ use tidy::{assert_none, root};
 /// Our crates, and those of ours that each may use.
 const OURS: &[(&str, &[&str])] = &[
     ("shared", &[]),
+    ("traces", &[]),
     ("gateway-core", &["shared"]),
     ("replica-format", &["shared"]),
     ("replica-core", &["shared", "replica-format"]),
-    ("gateway", &["shared", "gateway-core"]),
-    ("replica", &["shared", "replica-core", "replica-format"]),
+    ("gateway", &["shared", "traces", "gateway-core"]),
+    ("replica", &["shared", "traces", "replica-core", "replica-format"]),
     ("deploy", &["shared", "gateway-core", "replica-core", "replica-format"]),
     ("grafana", &["shared"]),
     ("loadtests", &["shared", "gateway-core", "replica-core", "replica-format", "grafana"]),

@@ -106,7 +106,7 @@ fn nearest(written: &str, known: &'static [&'static str]) -> Option<&'static str
 
 /// A key of that name in another section.
 fn elsewhere(written: &str) -> Option<&'static str> {
-    const KEYS: [&str; 20] = [
+    const KEYS: [&str; 21] = [
         "server.host",
         "server.port",
         "server.threads",
@@ -127,6 +127,7 @@ fn elsewhere(written: &str) -> Option<&'static str> {
         "health.failures_max",
         "health.cooldown_ms",
         "log.level",
+        "traces.endpoint",
     ];
     KEYS.into_iter().find(|key| key.split_once('.').is_some_and(|(_, name)| name == written))
 }

@@ -77,6 +77,7 @@ impl TryFrom<RawConfig> for Config {
             store: store(raw.store)?,
             dns: raw.dns.into_iter().map(dns).collect::<Result<_, _>>()?,
             log: log(raw.log)?,
+            traces: raw.traces.endpoint.as_deref().map(collector).transpose()?,
         };
         let mut urls: Vec<_> = config.replicas.iter().map(|replica| replica.url.as_str()).collect();
         urls.sort_unstable();
@@ -183,6 +184,10 @@ fn store(raw: raw::Store) -> Result<Option<Store>, ConfigError> {
     crate::store::Redis::new(url.reveal(), &prefix)
         .map_err(|why| ConfigError(format!("`store.url`: {why}")))?;
     Ok(Some(Store { url, prefix }))
+}
+
+fn collector(url: &str) -> Result<traces::Endpoint, ConfigError> {
+    traces::Endpoint::parse(url).map_err(|why| ConfigError(format!("`traces.endpoint`: {why}")))
 }
 
 fn dns(raw: raw::Dns) -> Result<Dns, ConfigError> {

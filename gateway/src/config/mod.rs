@@ -52,6 +52,8 @@ pub struct Config {
     pub dns: Vec<Dns>,
     /// What is written where.
     pub log: Log,
+    /// The collector that gets a trace of each request; absent: nothing is gathered.
+    pub traces: Option<traces::Endpoint>,
 }
 
 /// When more or fewer replicas are wanted.

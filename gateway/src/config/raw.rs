@@ -42,6 +42,8 @@ pub struct RawConfig {
     pub dns: Vec<Dns>,
     /// See [`super::Log`].
     pub log: Log,
+    /// See [`super::Config::traces`].
+    pub traces: Traces,
 }
 
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
@@ -161,6 +163,12 @@ pub struct Log {
 
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+pub struct Traces {
+    pub endpoint: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Tenants {
     pub keys_file: Option<PathBuf>,
 }
@@ -206,6 +214,8 @@ pub struct Flags {
     pub admin_port: Option<u16>,
     /// `server.threads`.
     pub threads: Option<usize>,
+    /// `traces.endpoint`.
+    pub traces_endpoint: Option<String>,
     /// Replicas beside those of the file.
     pub replicas: Vec<String>,
 }
@@ -256,6 +266,9 @@ fn merge_flags(mut figment: Figment, flags: &Flags) -> Figment {
     }
     if let Some(threads) = flags.threads {
         figment = figment.merge(("server.threads", threads));
+    }
+    if let Some(endpoint) = &flags.traces_endpoint {
+        figment = figment.merge(("traces.endpoint", endpoint));
     }
     figment
 }

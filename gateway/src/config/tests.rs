@@ -97,6 +97,16 @@ fn an_open_admin_port_needs_a_key() {
 }
 
 #[test]
+fn a_collector_is_a_plain_url() {
+    let config = load_text(".toml", "[traces]\nendpoint = \"http://c:4318\"\n").unwrap();
+    assert_eq!(config.traces.unwrap().to_string(), "http://c:4318/v1/traces");
+    let flags = Flags { traces_endpoint: Some("c:4318".into()), ..Flags::default() };
+    let error = load(&flags).unwrap_err().0;
+    assert!(error.contains("traces.endpoint") && error.contains("http://HOST:PORT"), "{error}");
+    assert_eq!(load(&Flags::default()).unwrap().traces, None);
+}
+
+#[test]
 fn a_store_and_names_to_resolve_are_checked_when_read() {
     let text = "[store]\nurl = \"redis://:canary@r:6379/0\"\n[[dns]]\nname = \"replicas:8001\"\n";
     let config = load_text(".toml", text).unwrap();

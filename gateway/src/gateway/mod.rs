@@ -36,6 +36,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
+use traces::Tracer;
 
 /// Entries of the prefix index over all replicas: about 100 MB when full, and 2 GB of prompt text.
 const HOLDINGS_MAX: usize = 4 << 20;
@@ -76,6 +77,8 @@ pub struct Gateway {
     pub history: Mutex<History>,
     /// One line a request.
     pub access: AccessLog,
+    /// Where traces go; absent: nothing is gathered for them.
+    pub tracer: Option<Tracer>,
     /// Opens connections to replicas.
     pub connector: TransportConnector,
     /// Set at the end: no connection is kept, `/ready` says no.
@@ -128,6 +131,7 @@ impl Gateway {
             metrics: Metrics::new(),
             history: Mutex::default(),
             access,
+            tracer: None,
             connector: TransportConnector::new(None),
             is_draining: AtomicBool::new(false),
             running: AtomicUsize::new(0),

@@ -168,6 +168,9 @@ impl<'a> Search<'a> {
                 let began = Instant::now();
                 let placed = self.wait(line).await;
                 self.request.times.queue += began.elapsed();
+                if let Some(trace) = &mut self.request.trace {
+                    trace.add_wait(began);
+                }
                 placed
             }
             Err(unplaced) => Err(self.refuse(unplaced).into()),
@@ -200,7 +203,8 @@ impl<'a> Search<'a> {
         if !is_fresh {
             self.request.history.attempts += 1;
         }
-        let head = self.head(placed);
+        let traceparent = self.request.trace.as_mut().map(|trace| trace.begin_attempt(placed));
+        let head = self.head(placed, traceparent.as_deref());
         let timeouts = self.gateway.config.load().timeouts;
         let left = self.request.deadline.saturating_duration_since(Instant::now());
         let outgoing = Outgoing {
@@ -246,7 +250,7 @@ impl<'a> Search<'a> {
     }
 
     /// The request head as this replica gets it.
-    fn head(&self, placed: &Placed) -> Vec<u8> {
+    fn head(&self, placed: &Placed, traceparent: Option<&str>) -> Vec<u8> {
         let endpoint = &placed.peer.endpoint;
         let target;
         let forwarded = Forwarded {
@@ -260,6 +264,7 @@ impl<'a> Search<'a> {
             host: &endpoint.authority,
             body_bytes: self.request.body.len(),
             request_id: &self.request.id,
+            traceparent,
             replica_key: endpoint.key.as_deref(),
             pass_authorization: !self.gateway.tenants.ask_for_keys(),
             wants_ids: asks_for_ids(self.request, &placed.peer),
@@ -283,6 +288,9 @@ impl<'a> Search<'a> {
 
     fn note(&mut self, placed: &Placed, failure: Failure, judgement: Judgement) {
         self.request.history.deaths += u32::from(judgement.is_death);
+        if let Some(trace) = self.request.trace.as_mut().filter(|_| judgement.verdict != Verdict::Relay) {
+            trace.end_attempt(Some(what(failure)));
+        }
         let metrics = &self.gateway.metrics;
         let replica = placed.peer.endpoint.authority.as_str();
         if is_full(failure) {

@@ -147,6 +147,9 @@ impl Delivery<'_> {
         placed.end(judgement.outcome);
         let what = if end == End::Silent { "idle_timeout" } else { "broken_stream" };
         self.gateway.metrics.replica_failures.with_label_values(&[replica.as_str(), what]).inc();
+        if let Some(trace) = &mut self.request.trace {
+            trace.end_attempt(Some(what));
+        }
         let transcript = self.relay.transcript.clone()?;
         if transcript.is_finished {
             return self.close().await.map(Err);

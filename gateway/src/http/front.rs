@@ -14,7 +14,7 @@ use super::who;
 use super::{headers, reply};
 use crate::config::Config;
 use crate::gateway::Gateway;
-use crate::telemetry::Outcome;
+use crate::telemetry::{Outcome, Trace};
 use crate::tenants::Tenant;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -125,6 +125,7 @@ impl Front {
                 let mut request = Box::new(Request::new(id, api, method, target, total));
                 request.class = tenant.class_of(who::class(&head.headers));
                 request.tenant = tenant;
+                request.trace = self.gateway.tracer.as_ref().and_then(|_| Trace::begin(&head.headers));
                 request.session = request::session(&head.headers, &config.routing.session_headers);
                 self.answer(session, request, &config).await
             }

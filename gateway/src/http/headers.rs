@@ -28,6 +28,9 @@ const OWN: [&str; 7] = [
     CONTINUE_HEADER,
 ];
 
+/// Where in a trace a request stands (W3C Trace Context).
+pub const TRACEPARENT: &str = "traceparent";
+
 /// Whether a header belongs to one connection only.
 pub fn is_hop_by_hop(name: &str) -> bool {
     HOP_BY_HOP.iter().any(|hop| name.eq_ignore_ascii_case(hop))
@@ -46,6 +49,8 @@ pub struct Forwarded<'a> {
     pub body_bytes: usize,
     /// Our id of the request.
     pub request_id: &'a str,
+    /// The place in a trace that the replica goes on from; absent: what the client says passes.
+    pub traceparent: Option<&'a str>,
     /// The replica's own key, sent in place of the client's.
     pub replica_key: Option<&'a str>,
     /// Whether the client's authorization passes, since the gateway has no keys of its own.
@@ -62,6 +67,7 @@ pub fn write_head(out: &mut Vec<u8>, forwarded: &Forwarded<'_>, client: &HeaderM
     for (name, value) in client {
         let passes = !is_hop_by_hop(name.as_str())
             && !OWN.contains(&name.as_str())
+            && (name != TRACEPARENT || forwarded.traceparent.is_none())
             && !listed.iter().any(|option| option.eq_ignore_ascii_case(name.as_str()));
         if passes {
             write_line(out, name, value);
@@ -75,6 +81,9 @@ pub fn write_head(out: &mut Vec<u8>, forwarded: &Forwarded<'_>, client: &HeaderM
         write_line(out, &header::AUTHORIZATION, value);
     }
     let _ = write!(out, "x-request-id: {}\r\n", forwarded.request_id);
+    if let Some(traceparent) = forwarded.traceparent {
+        let _ = write!(out, "{TRACEPARENT}: {traceparent}\r\n");
+    }
     if forwarded.wants_ids {
         let _ = write!(out, "{CONTINUE_HEADER}: 1\r\n");
     }
@@ -131,6 +140,30 @@ mod tests {
         headers
     }
 
+    fn forwarded() -> Forwarded<'static> {
+        Forwarded {
+            method: "POST",
+            target: "/v1/chat/completions",
+            host: "replica:1",
+            body_bytes: 5,
+            request_id: "ours",
+            traceparent: None,
+            replica_key: None,
+            pass_authorization: true,
+            wants_ids: true,
+        }
+    }
+
+    #[test]
+    fn a_trace_goes_on_from_the_attempt_and_not_from_the_client() {
+        let client = map(&[("traceparent", "00-1"), ("tracestate", "a=b")]);
+        let mut out = Vec::new();
+        write_head(&mut out, &Forwarded { traceparent: Some("00-2"), ..forwarded() }, &client);
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("\r\ntraceparent: 00-2\r\n") && !text.contains("00-1"), "{text}");
+        assert!(text.contains("\r\ntracestate: a=b\r\n"), "{text}");
+    }
+
     #[test]
     fn only_end_to_end_headers_pass() {
         let client = map(&[
@@ -145,18 +178,8 @@ mod tests {
             ("traceparent", "00-1"),
             ("x-flotilla-continue", "theirs"),
         ]);
-        let forwarded = Forwarded {
-            method: "POST",
-            target: "/v1/chat/completions",
-            host: "replica:1",
-            body_bytes: 5,
-            request_id: "ours",
-            replica_key: None,
-            pass_authorization: true,
-            wants_ids: true,
-        };
         let mut out = Vec::new();
-        write_head(&mut out, &forwarded, &client);
+        write_head(&mut out, &forwarded(), &client);
         let text = String::from_utf8(out).unwrap();
         assert_eq!(
             text,

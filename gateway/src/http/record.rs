@@ -23,7 +23,8 @@ pub struct Ending {
     bytes_out: u64,
     ttft: Option<Duration>,
     tpot: Option<Duration>,
-    usage: Usage,
+    /// Token counts.
+    pub usage: Usage,
     predicted_tokens: u32,
 }
 
@@ -127,6 +128,9 @@ impl Ending {
             }
         }
         self.log(gateway, request, model, total);
+        if let Some((tracer, trace)) = gateway.tracer.as_ref().zip(request.trace.as_ref()) {
+            trace.tell(tracer, request, self);
+        }
     }
 
     fn record_tokens(&self, gateway: &Gateway, tenant: &str) {

@@ -8,6 +8,7 @@ use super::prompt::{self, Prompt};
 use super::route::Api;
 use super::stream::Usage;
 use crate::gateway::{Admitted, Order};
+use crate::telemetry::Trace;
 use crate::tenants::Tenant;
 use bytes::Bytes;
 use gateway_core::queue::Class;
@@ -70,6 +71,8 @@ pub struct Request {
     pub history: History,
     /// What its timings were.
     pub times: Times,
+    /// What it leaves in a trace; absent where none is wanted.
+    pub trace: Option<Box<Trace>>,
 }
 
 /// Where the time before the first byte went.
@@ -114,6 +117,7 @@ impl Request {
             limits: Vec::new(),
             history: History::default(),
             times: Times::default(),
+            trace: None,
         }
     }
 

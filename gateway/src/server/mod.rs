@@ -23,6 +23,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use traces::{Service, Tracer};
 
 /// The names of the two ports, in messages and in a hand-over.
 const PUBLIC: &str = "public";
@@ -57,7 +58,10 @@ pub fn run(flags: Flags, config: Config, is_upgrade: bool) -> io::Result<()> {
         }
         None => Tenants::open_to_all(),
     });
-    let gateway = Arc::new(Gateway::new(config, tenants, access, background.handle().clone()));
+    let tracer = tracer(&config, background.handle())?;
+    let mut gateway = Gateway::new(config, tenants, access, background.handle().clone());
+    gateway.tracer = tracer;
+    let gateway = Arc::new(gateway);
     let leases = Arc::new(Leases::default());
     discovery::configured::apply(&gateway, None, &gateway.config.load_full());
     watch_sources(&gateway, &leases, background.handle());
@@ -78,6 +82,9 @@ pub fn run(flags: Flags, config: Config, is_upgrade: bool) -> io::Result<()> {
         };
         if is_graceful {
             drain_requests(&gateway, &stop).await;
+        }
+        if let Some(tracer) = &gateway.tracer {
+            tracer.flush().await;
         }
     });
     gateway.access.drain();
@@ -103,6 +110,15 @@ fn bind(config: &Config) -> io::Result<[Port; 2]> {
     let public = Port::bind(PUBLIC, &config.server.host, config.server.port)?;
     let admin = Port::bind(ADMIN, &config.admin.host, config.admin.port)?;
     Ok([public, admin])
+}
+
+/// Begins to send traces, where a collector is configured.
+fn tracer(config: &Config, runtime: &tokio::runtime::Handle) -> io::Result<Option<Tracer>> {
+    let Some(endpoint) = &config.traces else { return Ok(None) };
+    let instance = uuid::Uuid::new_v4().simple().to_string();
+    let service =
+        Service { name: "flotilla-gateway", version: env!("CARGO_PKG_VERSION"), instance: &instance };
+    Tracer::start(endpoint, service, runtime).map(Some).map_err(io::Error::other)
 }
 
 /// Starts what watches the world for the gateway, for as long as it lives.

@@ -92,6 +92,7 @@ fn fixed(before: &Config, now: &Config) -> Vec<&'static str> {
         ("log", before.log != now.log),
         ("store", before.store != now.store),
         ("dns", before.dns != now.dns),
+        ("traces", before.traces != now.traces),
     ];
     differs.into_iter().filter(|(_, differs)| *differs).map(|(section, _)| section).collect()
 }

@@ -4,11 +4,13 @@ mod access;
 mod history;
 mod metrics;
 mod page;
+mod trace;
 
 pub use access::{AccessLog, Line};
 pub use history::{History, Pace, STEP, Sample};
 pub use metrics::{FAILURES, Metrics, NO_MODEL};
 pub use page::Moment;
+pub use trace::Trace;
 
 /// How a request ended, as clients and operators tell it apart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -20,3 +20,4 @@ mod status;
 mod streams;
 mod support;
 mod tenants;
+mod traces;

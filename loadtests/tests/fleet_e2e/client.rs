@@ -51,12 +51,24 @@ pub async fn chat(port: u16, prompt: &str, max_tokens: u32) -> Result<Answer, St
 
 /// The same with more fields.
 pub async fn chat_with(port: u16, prompt: &str, max_tokens: u32, more: Value) -> Result<Answer, String> {
+    chat_as(port, prompt, max_tokens, more, &[]).await
+}
+
+/// The same with headers.
+pub async fn chat_as(
+    port: u16,
+    prompt: &str,
+    max_tokens: u32,
+    more: Value,
+    headers: &[(&str, &str)],
+) -> Result<Answer, String> {
     let mut body = json!({
         "model": "fake", "stream": true, "max_tokens": max_tokens, "ignore_eos": true, "temperature": 0,
         "messages": [{"role": "user", "content": prompt}],
     });
     body.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
     let request = Request::post("/v1/chat/completions").header(header::CONTENT_TYPE, "application/json");
+    let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
     send(port, request.body(Full::new(Bytes::from(body.to_string()))).unwrap()).await
 }
 

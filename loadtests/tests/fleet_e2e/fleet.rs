@@ -95,9 +95,15 @@ pub struct Fleet {
 impl Fleet {
     /// Starts it and waits until every replica is in rotation.
     pub async fn start(replicas: usize, replica_flags: &[&str]) -> Self {
+        Self::start_with(replicas, replica_flags, &[]).await
+    }
+
+    /// The same with flags for the gateway.
+    pub async fn start_with(replicas: usize, replica_flags: &[&str], gateway_flags: &[&str]) -> Self {
         let ports = free_ports(replicas + 2);
         let (port, admin_port, replica_ports) = (ports[0], ports[1], ports[2..].to_vec());
         let mut flags = words(&["--port", &port.to_string(), "--admin-port", &admin_port.to_string()]);
+        flags.extend(words(gateway_flags));
         for replica in &replica_ports {
             flags.extend(words(&["--replica", &format!("http://127.0.0.1:{replica}")]));
         }

@@ -13,4 +13,5 @@ mod operate;
 mod plan;
 mod stack;
 mod streams;
+mod traces;
 mod up;

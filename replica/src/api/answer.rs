@@ -205,6 +205,11 @@ impl Answer {
         self.timing
     }
 
+    /// When its last token so far came.
+    pub fn last_token(&self) -> Option<Instant> {
+        self.last_token
+    }
+
     fn take(&mut self, event: Option<Event>) -> Result<(), Error> {
         match event {
             Some(Event::Started(timing)) => self.start(timing),

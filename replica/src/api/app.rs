@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use shared::id::SequenceId;
 use shared::wire::{ReplicaReport, ReplicaState};
 use tokio::sync::Semaphore;
+use traces::Tracer;
 
 use super::pieces::Held;
 use super::route::Route;
@@ -37,6 +38,8 @@ pub struct App {
     pub instance: String,
     /// Seconds since 1970 when it started.
     pub created: u64,
+    /// Where traces go; absent: nothing is gathered for them.
+    pub tracer: Option<Tracer>,
     /// Pieces of text whose KV is here.
     pub held: Arc<Held>,
     served: OnceLock<Arc<Served>>,
@@ -64,6 +67,7 @@ impl App {
             config,
             held: Arc::new(Held::new(&instance)),
             instance,
+            tracer: None,
             created: unix_time(),
             served: OnceLock::new(),
             draining: AtomicBool::new(false),

@@ -95,6 +95,19 @@ impl Choices {
     }
 }
 
+impl Drop for Choices {
+    fn drop(&mut self) {
+        let usage = self.usage();
+        let Some(trace) = &mut self.record.origin.trace else { return };
+        trace.usage = usage;
+        for answer in &self.answers {
+            if let Some(timing) = answer.timing() {
+                trace.add_sequence(timing, answer.last_token());
+            }
+        }
+    }
+}
+
 fn start_one(plan: &Plan, index: usize, record: &Record, served: &Arc<Served>) -> Result<Answer, Error> {
     let id = record.app.next_sequence();
     let Origin { arrival, arrived, deadline, .. } = record.origin;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use replica_core::sequence::{Finish, Wants};
+use replica_core::sequence::{Finish, Timing, Wants};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
@@ -87,26 +87,35 @@ pub async fn embed(
     record.outcome = "aborted";
     let mut vectors = Vec::with_capacity(running.len());
     for (events, prompt) in running.into_iter().zip(&asked.plan.prompts) {
-        let rows = rows(events).await.inspect_err(|_| record.outcome = "failed")?;
+        let (rows, timing) = rows(events).await.inspect_err(|_| record.outcome = "failed")?;
+        if let Some((trace, timing)) = record.origin.trace.as_mut().zip(timing) {
+            trace.add_sequence(timing, None);
+        }
         vectors.push(pooled(&rows, prompt.tokens.len(), asked.pooling)?);
     }
     let prompt_tokens = asked.plan.prompts.iter().map(|prompt| prompt.tokens.len() as u32).sum();
     app.metrics.prompt_tokens.inc_by(u64::from(prompt_tokens));
     let usage = Usage { prompt_tokens, ..Usage::default() };
+    if let Some(trace) = &mut record.origin.trace {
+        trace.usage = usage;
+    }
     record.complete(usage);
     Ok(json_response(http::StatusCode::OK, body(&asked, &vectors, usage)))
 }
 
-async fn rows(mut events: Events) -> Result<Vec<f32>, Error> {
+/// The hidden states of one text, and when it ran.
+async fn rows(mut events: Events) -> Result<(Vec<f32>, Option<Timing>), Error> {
     let mut rows = Vec::new();
+    let mut timing = None;
     while let Some(event) = events.next().await {
         match event {
             Event::Hidden(more) => rows.extend(more),
             Event::Finished(Finish::Failed(reason)) => return Err(Error::failed(reason)),
             Event::Finished(Finish::Expired) => return Err(Error::expired()),
             Event::Finished(Finish::Aborted) => return Err(Error::unavailable("ending")),
-            Event::Finished(Finish::Stop(_) | Finish::Length) => return Ok(rows),
-            Event::Started(_) | Event::Token(_) | Event::PromptLogprobs(_) => {}
+            Event::Finished(Finish::Stop(_) | Finish::Length) => return Ok((rows, timing)),
+            Event::Started(started) => timing = Some(started),
+            Event::Token(_) | Event::PromptLogprobs(_) => {}
         }
     }
     Err(Error::failed("the engine ended before the answer did"))

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use super::app::App;
 use super::usage::Usage;
+use crate::telemetry::trace::Trace;
 
 /// What the log and the engine know a request by.
 #[derive(Clone, Debug)]
@@ -17,6 +18,8 @@ pub struct Origin {
     pub arrived: shared::time::Instant,
     /// When it is worth nothing any more.
     pub deadline: Option<shared::time::Instant>,
+    /// What it leaves in a trace; absent where none is wanted.
+    pub trace: Option<Box<Trace>>,
 }
 
 /// Held for as long as the request is answered.
@@ -54,6 +57,9 @@ impl Drop for Record {
     fn drop(&mut self) {
         self.app.metrics.in_flight.dec();
         self.app.metrics.count_request(self.outcome);
+        if let Some((tracer, trace)) = self.app.tracer.as_ref().zip(self.origin.trace.take()) {
+            trace.tell(tracer, &self.origin, self.outcome);
+        }
         if self.outcome == "aborted" {
             tracing::info!(request_id = self.origin.request_id, "client closed the request");
         }

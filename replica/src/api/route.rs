@@ -93,6 +93,16 @@ impl Route {
         }
     }
 
+    /// What is done there, in OpenTelemetry's words.
+    pub fn operation(self) -> &'static str {
+        match self {
+            Self::Chat | Self::Responses => "chat",
+            Self::Completions => "text_completion",
+            Self::Embeddings => "embeddings",
+            _ => self.name(),
+        }
+    }
+
     /// Whether it needs no key: probes have none.
     pub fn is_open(self) -> bool {
         matches!(self, Self::Health | Self::Ready)

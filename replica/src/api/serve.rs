@@ -23,6 +23,7 @@ use super::{body, chat, completion, embeddings, events, models, openapi, respons
 use crate::engine::clock;
 use crate::error::Error;
 use crate::telemetry::page::EnginePage;
+use crate::telemetry::trace::Trace;
 
 /// Answers one request; whatever goes wrong is an answer too.
 pub async fn serve<B: Body<Data = Bytes> + Unpin>(
@@ -69,7 +70,8 @@ async fn answer<B: Body<Data = Bytes> + Unpin>(
         Route::Detokenize => on_body(app, served, bytes, tokens::detokenize).await,
         Route::Embeddings => {
             let mut asked = on_body(app, served, bytes, embeddings::plan).await?;
-            let origin = origin(&head.headers, request_id, arrival, asked.options())?;
+            let mut origin = origin(&head.headers, request_id, arrival, asked.options())?;
+            origin.trace = trace(app, route, &head.headers, &asked.options().model);
             embeddings::embed(asked, origin, app, served).await
         }
         _ => {
@@ -79,7 +81,8 @@ async fn answer<B: Body<Data = Bytes> + Unpin>(
                 _ => completion::plan,
             };
             let mut plan = on_text(app, served, bytes, understand).await?;
-            let origin = origin(&head.headers, request_id, arrival, &mut plan.options)?;
+            let mut origin = origin(&head.headers, request_id, arrival, &mut plan.options)?;
+            origin.trace = trace(app, route, &head.headers, &plan.options.model);
             generate(plan, origin, head.headers.contains_key(CONTINUE_HEADER), app, served).await
         }
     }
@@ -204,5 +207,12 @@ fn origin(
         }
         None => None,
     };
-    Ok(Origin { request_id: request_id.to_owned(), arrival, arrived, deadline })
+    Ok(Origin { request_id: request_id.to_owned(), arrival, arrived, deadline, trace: None })
+}
+
+/// What a request will leave in a trace, where one is wanted.
+fn trace(app: &App, route: Route, headers: &HeaderMap, model: &str) -> Option<Box<Trace>> {
+    app.tracer.as_ref()?;
+    let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok());
+    Trace::begin(traceparent, route.operation(), model)
 }

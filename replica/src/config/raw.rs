@@ -108,6 +108,9 @@ pub struct RawConfig {
     /// The endpoint to register [default: the address listened on]
     #[arg(long, value_name = "URL")]
     pub advertise: Option<String>,
+    /// Collector that gets a trace of each request (OTLP over HTTP) [default: none]
+    #[arg(long, value_name = "URL")]
+    pub otlp_traces_endpoint: Option<String>,
     /// error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
@@ -131,6 +134,7 @@ pub const TEXT_KEYS: &[&str] = &[
     "register",
     "register_key",
     "advertise",
+    "otlp_traces_endpoint",
     "log_level",
     "log_format",
 ];
