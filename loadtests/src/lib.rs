@@ -1,5 +1,6 @@
 //! One workload, two clocks: a load tester for real fleets and a simulated fleet.
 
+pub mod calibration;
 pub mod capacity;
 pub mod exchange;
 pub mod live;

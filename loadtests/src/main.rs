@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use loadtests::calibration::command::{self as calibrate, Calibrate};
 use loadtests::capacity::command::{self as capacity, Capacity};
 use loadtests::live::command::{self as live, Live};
 use loadtests::report::compare::{self, Compare};
@@ -24,6 +25,8 @@ enum Command {
     Capacity(Box<Capacity>),
     /// Compare two runs.
     Compare(Compare),
+    /// Print a real run beside the simulation's prediction of it.
+    Calibrate(Calibrate),
     /// Run a scenario on a simulated fleet, in virtual time.
     Sim(Sim),
     /// Serve answers of known delays, to try load testers with.
@@ -36,6 +39,7 @@ fn run(command: &Command) -> Result<(), String> {
         Command::Live(args) => runtime()?.block_on(live::run(args)),
         Command::Capacity(args) => runtime()?.block_on(capacity::run(args)),
         Command::Compare(args) => compare::run(args),
+        Command::Calibrate(args) => calibrate::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Stub(args) => runtime()?.block_on(stub::run(args)),
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub use self::arrivals::{Arrivals, Shape};
 pub use self::kinds::{Kind, Part, Range};
@@ -52,7 +52,7 @@ pub struct Session {
 }
 
 /// A workload as a scenario file names it.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
     /// How many sessions.
@@ -70,5 +70,15 @@ impl Workload {
         let starts = self.arrivals.starts(self.sessions, &mut rng);
         let turns = self.kind.turns(self.sessions, &mut rng);
         starts.into_iter().zip(turns).map(|(start, turns)| Session { start, turns }).collect()
+    }
+
+    /// The same, but that starts have chance of their own: what is asked is the same whatever the arrivals.
+    pub fn sessions_apart(&self, seed: u64) -> Vec<Session> {
+        let mut sessions = Self { arrivals: Arrivals::AT_ONCE, ..self.clone() }.sessions(seed);
+        let starts = self.arrivals.starts_of_seed(self.sessions, seed);
+        for (session, start) in sessions.iter_mut().zip(starts) {
+            session.start = start;
+        }
+        sessions
     }
 }

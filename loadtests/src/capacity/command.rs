@@ -123,7 +123,7 @@ async fn attempt(
         }
     };
     let seed = args.demand.seed.wrapping_add(number as u64);
-    let Asked { sessions, texts, about: workload } =
+    let Asked { sessions, texts, about: workload, .. } =
         Demand { seed, ..args.demand.clone() }.ask(arrivals, sessions)?;
     let words = args.connection.words(target, model, seed, texts).await?;
     let about = About {

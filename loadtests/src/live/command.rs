@@ -75,9 +75,9 @@ pub struct Targets {
 impl Targets {
     /// Those given, else the scenario's, else generous ones.
     pub fn slo_ms(self, demand: &Demand) -> Result<(f64, f64), String> {
-        let scenario = demand.scenario()?.map(|scenario| scenario.slo);
-        let ttft = scenario.map_or(2000.0, |slo| slo.ttft_ms as f64);
-        let tpot = scenario.map_or(100.0, |slo| slo.tpot_ms as f64);
+        let scenario = demand.scenario()?.map(|scenario| scenario.slo());
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let (ttft, tpot) = scenario.map_or((2000.0, 100.0), |slo| (ms(slo.ttft), ms(slo.tpot)));
         Ok((self.ttft_ms.unwrap_or(ttft), self.tpot_ms.unwrap_or(tpot)))
     }
 }
@@ -107,12 +107,13 @@ async fn report(args: &Live) -> Result<Report, String> {
     let (target, model) = args.connection.open().await?;
     let shape = if args.burstiness.is_infinite() { Shape::Constant } else { Shape::Gamma(args.burstiness) };
     let arrivals = args.request_rate.map(|per_s| Arrivals { per_s, to_per_s: args.ramp_to, shape });
-    let Asked { sessions, texts, about } = args.demand.ask(arrivals, args.demand.num_prompts)?;
+    let Asked { sessions, texts, about, workload } = args.demand.ask(arrivals, args.demand.num_prompts)?;
     let words = args.connection.words(&target, &model, args.demand.seed, texts).await?;
     let about = About {
         kind: "live".to_owned(),
         target: target.base().to_owned(),
         workload: about,
+        drawn: workload,
         seed: args.demand.seed,
         ..self::about(&model, &words, args.targets.slo_ms(&args.demand)?)
     };

@@ -74,6 +74,8 @@ pub struct Asked {
     pub texts: FxHashMap<u64, String>,
     /// In words.
     pub about: String,
+    /// The workload that, with the seed, gives them: where they come at a rate and not from a file of requests.
+    pub workload: Option<Workload>,
 }
 
 impl Demand {
@@ -102,8 +104,14 @@ impl Demand {
             Some(scenario) => (scenario.workload, scenario.about),
             None => (self.named(), format!("{:?}", self.workload)),
         };
-        let sessions = Workload { sessions: count, ..workload }.sessions(self.seed);
-        Ok(self.asked(sessions, FxHashMap::default(), arrivals, about))
+        let workload = Workload { sessions: count, ..workload };
+        let Some(arrivals) = arrivals else {
+            let sessions = workload.sessions(self.seed);
+            return Ok(Asked { sessions, texts: FxHashMap::default(), about, workload: None });
+        };
+        let workload = Workload { arrivals, ..workload };
+        let sessions = workload.sessions_apart(self.seed);
+        Ok(Asked { sessions, texts: FxHashMap::default(), about, workload: Some(workload) })
     }
 
     fn asked(
@@ -119,7 +127,7 @@ impl Demand {
                 session.start = start;
             }
         }
-        Asked { sessions, texts, about }
+        Asked { sessions, texts, about, workload: None }
     }
 
     fn named(&self) -> Workload {

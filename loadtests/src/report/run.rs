@@ -8,6 +8,7 @@ use shared::slo::Slo;
 
 use crate::exchange::{Exchange, Failure};
 use crate::statistics::Spread;
+use crate::workload::Workload;
 
 /// Fewest ends in a window that rates may be told from.
 const WINDOW_ENDS_MIN: usize = 10;
@@ -23,6 +24,9 @@ pub struct About {
     pub model: String,
     /// What was asked.
     pub workload: String,
+    /// The same, so that it can be asked again with the seed; none where a file of requests or no rate was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drawn: Option<Workload>,
     /// Where chance came from.
     pub seed: u64,
     /// Who counted tokens of prompts.

@@ -13,7 +13,7 @@ use crate::exchange::Exchange;
 use crate::live::command::{positive, write};
 use crate::report::run::{About, Report};
 use crate::report::warning::warnings;
-use crate::report::{Summary, html};
+use crate::report::{Summary, html, ms};
 
 /// Arguments of `sim`.
 #[derive(Args, Debug)]
@@ -55,7 +55,8 @@ pub fn run(args: &Sim) -> Result<(), String> {
     let mut broken = Vec::new();
     for path in &args.scenarios {
         let mut scenario = Scenario::read(path).map_err(|error| error.to_string())?;
-        println!("{}", scenario.about);
+        let slo = scenario.slo();
+        println!("{} (good: TTFT {}, TPOT {})", scenario.about, ms(slo.ttft), ms(slo.tpot));
         if let Some(share) = args.at_capacity {
             let capacity;
             (scenario, capacity) = proof::at_capacity(&scenario, share, args.seed);
@@ -86,7 +87,8 @@ fn alone(args: &Sim, scenario: &Scenario, name: &str, broken: &mut Vec<String>) 
     let began = Instant::now();
     let policy = Policy::named(name).ok_or("names are checked before")?;
     let outcome = Simulation::run(scenario, policy, args.seed);
-    println!("\n{}", Summary::of(&outcome.records, scenario.slo(), outcome.span));
+    let slo = scenario.slo();
+    println!("\n{}", Summary::of(&outcome.records, slo, outcome.span));
     println!("second tries   {}", outcome.retries);
     println!("preemptions    {}", outcome.preemptions);
     println!("virtual time   {:.1} s in {:.1} s", outcome.span.as_secs_f64(), began.elapsed().as_secs_f64());
@@ -98,8 +100,8 @@ fn alone(args: &Sim, scenario: &Scenario, name: &str, broken: &mut Vec<String>) 
         workload: scenario.about.clone(),
         seed: args.seed,
         tokens_by: "the simulation".to_owned(),
-        slo_ttft_ms: scenario.slo.ttft_ms as f64,
-        slo_tpot_ms: scenario.slo.tpot_ms as f64,
+        slo_ttft_ms: slo.ttft.as_secs_f64() * 1e3,
+        slo_tpot_ms: slo.tpot.as_secs_f64() * 1e3,
         ..About::default()
     };
     let mut report = Report::of(about, outcome.records.iter().map(Exchange::from).collect());

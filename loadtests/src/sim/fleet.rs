@@ -7,6 +7,8 @@ mod clients;
 mod troubles;
 mod truth;
 
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use gateway_core::fleet::{Event as Membership, Readiness};
@@ -26,9 +28,10 @@ use super::replica::{Machine, Replica};
 use super::scenario::Scenario;
 use super::text;
 use crate::report::Record;
+use crate::workload::Session;
 
 /// Replicas are known, probed and warm when the first client comes.
-const LEAD: Duration = Duration::from_secs(15);
+pub const LEAD: Duration = Duration::from_secs(15);
 
 /// Between two looks at what is due by time alone.
 const TICK: Duration = Duration::from_secs(1);
@@ -151,19 +154,41 @@ pub struct Simulation<'a> {
     scratch: Vec<u8>,
 }
 
+/// What `run` gives; a panic in it goes on with its seed's name and how far it was, so that it can be run again.
+fn named<T>(seed: u64, at: &Cell<Instant>, run: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<String>().map(String::as_str);
+        let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no word");
+        panic!("seed {seed} at {:.3} s: {said}", at.get().since(Instant::ZERO).as_secs_f64())
+    })
+}
+
 impl<'a> Simulation<'a> {
     /// Runs a scenario to its end. The same scenario, policy and seed give the same outcome.
+    ///
+    /// # Panics
+    ///
+    /// Where a core does; the panic then names the seed and the virtual time.
     pub fn run(scenario: &'a Scenario, policy: Policy, seed: u64) -> Outcome {
-        let mut simulation = Self::new(scenario, policy, seed);
-        while let Some(due) = simulation.agenda.pop() {
-            simulation.note(due);
-            simulation.happen(due);
-        }
-        simulation.finish()
+        Self::replay(scenario, scenario.workload.sessions(seed), policy, seed)
     }
 
-    fn new(scenario: &'a Scenario, policy: Policy, seed: u64) -> Self {
-        let clients: Vec<_> = scenario.workload.sessions(seed).into_iter().map(Client::new).collect();
+    /// The same with other sessions than the scenario's, in the order of their starts.
+    pub fn replay(scenario: &'a Scenario, sessions: Vec<Session>, policy: Policy, seed: u64) -> Outcome {
+        let at = Cell::new(Instant::ZERO);
+        named(seed, &at, || {
+            let mut simulation = Self::new(scenario, sessions, policy, seed);
+            while let Some(due) = simulation.agenda.pop() {
+                at.set(simulation.now());
+                simulation.note(due);
+                simulation.happen(due);
+            }
+            simulation.finish()
+        })
+    }
+
+    fn new(scenario: &'a Scenario, sessions: Vec<Session>, policy: Policy, seed: u64) -> Self {
+        let clients: Vec<_> = sessions.into_iter().map(Client::new).collect();
         let last_start = clients.last().map_or(Duration::ZERO, Client::start);
         let seats: Vec<_> = scenario.replicas().map(Seat::new).collect();
         let troubles = scenario.troubles.draw(seed, seats.len(), LEAD + last_start);
@@ -253,10 +278,11 @@ impl<'a> Simulation<'a> {
     fn wake(&mut self, seat: usize) {
         let now = self.now();
         let mut events = std::mem::take(&mut self.events);
+        let crowding = self.crowding();
         let Seat { replica, stalls, instance, .. } = &mut self.seats[seat];
         if let Some(replica) = replica.as_mut().filter(|replica| replica.step_end().is_none() && *stalls == 0)
         {
-            if let Some(end) = replica.begin_step(now, &mut events) {
+            if let Some(end) = replica.begin_step(now, crowding, &mut events) {
                 self.agenda.at(end, Due::StepEnd(seat, *instance));
             }
             let (rows, most) = (replica.rows(), replica.limits().step_tokens_max);
@@ -264,6 +290,14 @@ impl<'a> Simulation<'a> {
         }
         self.tell(&mut events);
         self.events = events;
+    }
+
+    /// How many times as long a step takes that begins now, since other replicas step on the same processors.
+    fn crowding(&self) -> f64 {
+        let Some(cores) = self.scenario.cores else { return 1.0 };
+        let steps = |seat: &&Seat| seat.replica.as_ref().is_some_and(|replica| replica.step_end().is_some());
+        let running = self.seats.iter().filter(steps).count() + 1;
+        (running as f64 / f64::from(cores.max(1))).max(1.0)
     }
 
     fn end_step(&mut self, seat: usize, instance: u32) {
@@ -390,6 +424,21 @@ impl<'a> Simulation<'a> {
         let retries = self.retries;
         self.laws.check(Law::FewRetries, f64::from(retries) <= allowed, now, || {
             format!("{retries} second tries, {allowed} allowed")
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "seed 7 at 1.500 s: a block is lost: 3")]
+    fn a_seed_that_panics_names_itself() {
+        let at = Cell::new(Instant::ZERO);
+        named(7, &at, || {
+            at.set(Instant::ZERO + Duration::from_millis(1500));
+            assert!(at.get() == Instant::ZERO, "a block is lost: {}", 3);
         });
     }
 }

@@ -10,4 +10,5 @@ pub mod policy;
 pub mod proof;
 pub mod replica;
 pub mod scenario;
+pub mod slo;
 pub mod text;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use shared::slo::Slo;
+
 use super::fleet::{Outcome, Simulation};
 use super::policy::Policy;
 use super::scenario::Scenario;
@@ -52,8 +54,9 @@ pub struct Row {
 pub fn row(scenario: &Scenario, name: &str, seeds: std::ops::Range<u64>, broken: &mut Vec<String>) -> Row {
     let share = 1.0 / (seeds.end - seeds.start) as f64;
     let mut row = Row { policy: name.to_owned(), ..Row::default() };
+    let slo = scenario.slo();
     for seed in seeds {
-        let (summary, outcome) = run(scenario, name, seed);
+        let (summary, outcome) = run(scenario, name, slo, seed);
         let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3 * share;
         row.answered += summary.ends[0] as f64 * share;
         row.hit_rate += summary.hit_rate * share;
@@ -68,20 +71,21 @@ pub fn row(scenario: &Scenario, name: &str, seeds: std::ops::Range<u64>, broken:
     row
 }
 
-fn run(scenario: &Scenario, name: &str, seed: u64) -> (Summary, Outcome) {
+fn run(scenario: &Scenario, name: &str, slo: Slo, seed: u64) -> (Summary, Outcome) {
     let policy = Policy::named(name).expect("names are checked before");
     let outcome = Simulation::run(scenario, policy, seed);
-    (Summary::of(&outcome.records, scenario.slo(), outcome.span), outcome)
+    (Summary::of(&outcome.records, slo, outcome.span), outcome)
 }
 
 /// The scenario at a share of the highest rate at which the oracle keeps the SLO, and that rate's multiple of the
 /// file's.
 pub fn at_capacity(scenario: &Scenario, share: f64, seed: u64) -> (Scenario, f64) {
+    let slo = scenario.slo();
     let mut search = Search::new(1.0, PRECISION, 0.0, TRIALS);
     while let Some(factor) = search.next() {
         let scenario = sped(scenario, factor);
         let outcome = Simulation::run(&scenario, Policy::Oracle, seed);
-        let good = outcome.records.iter().filter(|record| record.is_good(scenario.slo())).count();
+        let good = outcome.records.iter().filter(|record| record.is_good(slo)).count();
         search.tell(factor, good as f64 >= ATTAINMENT * outcome.records.len() as f64);
     }
     let capacity = search.met().unwrap_or(1.0);

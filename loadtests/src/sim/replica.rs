@@ -196,14 +196,20 @@ impl Replica {
         self.names.remove(&SequenceId(attempt));
     }
 
-    /// Plans the next step; when it will be over, if there is anything to run.
-    pub fn begin_step(&mut self, now: Instant, events: &mut Vec<(SequenceId, Event)>) -> Option<Instant> {
+    /// Plans the next step, which takes `crowding` times as long as alone; when it will be over, if there is anything
+    /// to run.
+    pub fn begin_step(
+        &mut self,
+        now: Instant,
+        crowding: f64,
+        events: &mut Vec<(SequenceId, Event)>,
+    ) -> Option<Instant> {
         assert!(self.step.is_none(), "a step runs already");
         self.scheduler.schedule(now, &mut self.batch, events);
         if self.batch.is_empty() {
             return None;
         }
-        let took = self.time.step(StepShape::of(&self.batch)).mul_f64(self.slowness);
+        let took = self.time.step(StepShape::of(&self.batch)).mul_f64(self.slowness * crowding);
         self.step = Some((now + took, took));
         Some(now + took)
     }

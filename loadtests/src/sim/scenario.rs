@@ -10,6 +10,7 @@ use shared::slo::Slo;
 
 use super::fault::Troubles;
 use super::replica::Machine;
+use super::slo;
 use crate::workload::Workload;
 
 /// A scenario file.
@@ -25,7 +26,10 @@ pub struct Scenario {
     pub affinity: bool,
     /// What serves them.
     pub machines: Vec<Machine>,
-    /// What counts as good.
+    /// Replicas that step at full speed at once, where they share processors; more of them take turns.
+    #[serde(default)]
+    pub cores: Option<u32>,
+    /// What counts as good, beside the rule for the first token.
     pub slo: Targets,
     /// What goes wrong.
     #[serde(default)]
@@ -35,22 +39,20 @@ pub struct Scenario {
     pub times: Times,
 }
 
-/// An SLO in milliseconds.
+/// The part of an SLO that is a scenario's own, in milliseconds. The first token's is a rule: [`super::slo`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Targets {
-    /// Longest wait for the first token.
-    pub ttft_ms: u64,
     /// Longest mean time per later token.
     pub tpot_ms: u64,
 }
 
 /// Waits and periods in milliseconds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Times {
     /// From gateway to replica.
-    pub hop_ms: u64,
+    pub hop_ms: f64,
     /// Between two reports of a replica.
     pub report_ms: u64,
     /// The gateway's patience for the first token,
@@ -63,7 +65,7 @@ pub struct Times {
 
 impl Default for Times {
     fn default() -> Self {
-        Self { hop_ms: 1, report_ms: 1000, first_token_ms: 30_000, idle_ms: 10_000, deadline_ms: 120_000 }
+        Self { hop_ms: 1.0, report_ms: 1000, first_token_ms: 30_000, idle_ms: 10_000, deadline_ms: 120_000 }
     }
 }
 
@@ -85,6 +87,6 @@ impl Scenario {
 
     /// The SLO.
     pub fn slo(&self) -> Slo {
-        Slo { ttft: Duration::from_millis(self.slo.ttft_ms), tpot: Duration::from_millis(self.slo.tpot_ms) }
+        Slo { ttft: slo::ttft(&self.workload, &self.machines), tpot: Duration::from_millis(self.slo.tpot_ms) }
     }
 }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use rand::Rng;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Segment, Turn};
 
 /// A number drawn evenly from both ends, which may be equal.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Range(pub u32, pub u32);
 
 impl Range {
@@ -18,7 +18,7 @@ impl Range {
 }
 
 /// Kinds of sessions.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Kind {
     /// Conversations under one of several system prompts.
@@ -76,7 +76,7 @@ pub enum Kind {
 }
 
 /// One kind of a mixture.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
     /// Its share of the sessions, against the other parts' shares.

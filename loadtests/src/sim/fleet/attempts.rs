@@ -92,7 +92,7 @@ impl Simulation<'_> {
         self.attempts.insert(id, attempt);
         self.seats[seat].attempts.push(id);
         self.expect(seat, request);
-        self.agenda.after(Duration::from_millis(self.scenario.times.hop_ms), Due::Deliver(id));
+        self.agenda.after(Duration::from_secs_f64(self.scenario.times.hop_ms / 1e3), Due::Deliver(id));
         self.agenda.after(Duration::from_millis(self.scenario.times.first_token_ms), Due::Watch(id));
     }
 
