@@ -8,7 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 rate=${1:-500}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/flotilla
 binaries=${BINARIES:-${CARGO_TARGET_DIR:-$cache/target}/release}
-python=${PYTHON:-python3.12}
+python=${PYTHON:-python3.12} # the wheel is for 3.12
 peers=$cache/peers
 out=${OUT:-$cache/bench-truth}
 port=${PORT:-21850}
@@ -16,6 +16,7 @@ url=http://127.0.0.1:$port
 requests=$((rate * 20))
 tokens=16
 mkdir -p "$out" "$peers/sglang"
+rm -f "$out"/*-truth.json
 
 "$python" "$here/tokenizer.py" "$out/tokenizer"
 extension=$peers/sglang/_bench.cpython-312-x86_64-linux-gnu.so
