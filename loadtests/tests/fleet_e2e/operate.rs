@@ -1,8 +1,9 @@
 //! `flotilla fleet` and `flotilla doctor` against a real gateway and real replicas.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::client;
 use crate::fleet::{Fleet, Process, binaries, free_ports, until, words};
@@ -41,11 +42,36 @@ async fn a_replica_is_added_drained_and_removed_by_command() {
         assert_eq!(client::chat(fleet.port, "who answers?", 4).await.unwrap().dones(), 1);
     }
     let answered = client::metric(port.parse().unwrap(), "vllm:request_success_total").await;
+    assert_eq!(wanted(&admin), scale(fleet.admin_port).await);
     run(&["undrain", &url]).unwrap();
     run(&["remove", &url, "--wait", "60"]).unwrap();
     assert_eq!(count(), 1);
     assert!(answered.is_none_or(|answered| answered <= 1.0), "a drained replica answered {answered:?}");
     assert!(run(&["drain", &url]).unwrap_err().contains("the gateway says 404"));
+}
+
+/// What `fleet watch` shows of each model: its name and the replicas it wants.
+fn wanted(admin: &str) -> Value {
+    let mut watch = Command::new(binaries().join("flotilla"))
+        .args(["fleet", "--gateway", admin, "watch", "--json"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(watch.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+    models(&serde_json::from_str(&line).unwrap())
+}
+
+/// What autoscalers read.
+async fn scale(admin_port: u16) -> Value {
+    models(&serde_json::from_str(&client::get(admin_port, "/scale").await.unwrap().body).unwrap())
+}
+
+fn models(said: &Value) -> Value {
+    let of = |model: &Value| json!([model["model"], model["replicas_wanted"]]);
+    said["models"].as_array().unwrap().iter().map(of).collect()
 }
 
 /// Replicas that aren't who they say (issue 7): one listed twice, one that is not there.
