@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
-use traces::{Service, Tracer};
+use traces::{Origin, Tracer};
 
 use crate::api::app::App;
 use crate::api::register::Registrar;
@@ -91,9 +91,9 @@ fn announce(listener: &TcpListener) -> Result<u16, String> {
 /// Begins to send traces, where a collector is configured.
 fn tracer(app: &App) -> Result<Option<Tracer>, String> {
     let Some(endpoint) = &app.config.traces else { return Ok(None) };
-    let service =
-        Service { name: "flotilla-replica", version: env!("CARGO_PKG_VERSION"), instance: &app.instance };
-    Tracer::start(endpoint, service, &tokio::runtime::Handle::current()).map(Some)
+    let origin =
+        Origin { name: "flotilla-replica", version: env!("CARGO_PKG_VERSION"), instance: &app.instance };
+    Tracer::start(endpoint, origin, &tokio::runtime::Handle::current()).map(Some)
 }
 
 struct Signals {

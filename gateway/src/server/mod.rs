@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use traces::{Service, Tracer};
+use traces::{Origin, Tracer};
 
 /// The names of the two ports, in messages and in a hand-over.
 const PUBLIC: &str = "public";
@@ -116,9 +116,8 @@ fn bind(config: &Config) -> io::Result<[Port; 2]> {
 fn tracer(config: &Config, runtime: &tokio::runtime::Handle) -> io::Result<Option<Tracer>> {
     let Some(endpoint) = &config.traces else { return Ok(None) };
     let instance = uuid::Uuid::new_v4().simple().to_string();
-    let service =
-        Service { name: "flotilla-gateway", version: env!("CARGO_PKG_VERSION"), instance: &instance };
-    Tracer::start(endpoint, service, runtime).map(Some).map_err(io::Error::other)
+    let origin = Origin { name: "flotilla-gateway", version: env!("CARGO_PKG_VERSION"), instance: &instance };
+    Tracer::start(endpoint, origin, runtime).map(Some).map_err(io::Error::other)
 }
 
 /// Starts what watches the world for the gateway, for as long as it lives.

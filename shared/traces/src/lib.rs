@@ -15,4 +15,4 @@ pub use endpoint::Endpoint;
 pub use place::Place;
 pub use span::{Kind, Span};
 pub use trace::Trace;
-pub use tracer::{Service, Tracer};
+pub use tracer::{Origin, Tracer};

@@ -28,7 +28,7 @@ const FLUSH_MAX: Duration = Duration::from_secs(2);
 
 /// Who sends.
 #[derive(Clone, Copy, Debug)]
-pub struct Service<'a> {
+pub struct Origin<'a> {
     /// The program.
     pub name: &'static str,
     /// Its version.
@@ -62,7 +62,7 @@ impl Tracer {
     /// When the exporter can't be made.
     pub fn start(
         endpoint: &Endpoint,
-        service: Service<'_>,
+        origin: Origin<'_>,
         runtime: &tokio::runtime::Handle,
     ) -> Result<Self, String> {
         let _inside = runtime.enter();
@@ -72,16 +72,16 @@ impl Tracer {
             .with_timeout(SEND_MAX)
             .build()
             .map_err(|error| format!("spans can't be sent to {endpoint}: {error}"))?;
-        exporter.set_resource(&resource(service));
-        let (tracer, waiting) = Self::with_room(QUEUE_REQUESTS, service);
+        exporter.set_resource(&resource(origin));
+        let (tracer, waiting) = Self::with_room(QUEUE_REQUESTS, origin);
         let outlet = Outlet { waiting, dropped: tracer.dropped.clone(), is_reachable: true };
         runtime.spawn(outlet.run(exporter));
         Ok(tracer)
     }
 
-    fn with_room(requests: usize, service: Service<'_>) -> (Self, mpsc::Receiver<Message>) {
+    fn with_room(requests: usize, origin: Origin<'_>) -> (Self, mpsc::Receiver<Message>) {
         let (queue, waiting) = mpsc::channel(requests);
-        let scope = InstrumentationScope::builder(service.name).with_version(service.version).build();
+        let scope = InstrumentationScope::builder(origin.name).with_version(origin.version).build();
         (Self { queue, dropped: Arc::default(), scope }, waiting)
     }
 
@@ -110,13 +110,13 @@ impl Tracer {
     }
 }
 
-fn resource(service: Service<'_>) -> Resource {
+fn resource(origin: Origin<'_>) -> Resource {
     let attribute = |name: &'static str, value: &str| opentelemetry::KeyValue::new(name, value.to_owned());
     Resource::builder_empty()
         .with_attributes([
-            attribute("service.name", service.name),
-            attribute("service.version", service.version),
-            attribute("service.instance.id", service.instance),
+            attribute("service.name", origin.name),
+            attribute("service.version", origin.version),
+            attribute("service.instance.id", origin.instance),
         ])
         .build()
 }
@@ -212,7 +212,7 @@ enum Gathered {
 mod tests {
     use super::*;
 
-    const SERVICE: Service<'static> = Service { name: "test", version: "0", instance: "1" };
+    const ORIGIN: Origin<'static> = Origin { name: "test", version: "0", instance: "1" };
 
     fn tell(tracer: &Tracer) {
         let now = std::time::Instant::now();
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_drops_and_counts() {
-        let (tracer, mut waiting) = Tracer::with_room(2, SERVICE);
+        let (tracer, mut waiting) = Tracer::with_room(2, ORIGIN);
         for _ in 0..5 {
             tell(&tracer);
         }
@@ -233,7 +233,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_batch_goes_when_it_is_old_enough_large_enough_or_asked_for() {
-        let (tracer, waiting) = Tracer::with_room(2 * BATCH_SPANS, SERVICE);
+        let (tracer, waiting) = Tracer::with_room(2 * BATCH_SPANS, ORIGIN);
         let mut outlet = Outlet { waiting, dropped: Arc::default(), is_reachable: true };
         let mut batch = Vec::new();
 
@@ -261,7 +261,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_waits_for_nobody_who_is_gone() {
-        let (tracer, waiting) = Tracer::with_room(2, SERVICE);
+        let (tracer, waiting) = Tracer::with_room(2, ORIGIN);
         drop(waiting);
         tracer.flush().await;
         tell(&tracer);
