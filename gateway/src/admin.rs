@@ -11,11 +11,12 @@ use crate::telemetry::Moment;
 use async_trait::async_trait;
 use base64::Engine;
 use gateway_core::fleet::Event;
+use gateway_core::route::Policy;
 use http::Method;
 use pingora::apps::{HttpServerApp, ReusedHttpStream};
 use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
-use shared::wire::{FleetList, Registration, ScaleList};
+use shared::wire::{FleetList, PolicyChange, PolicyList, Registration, ScaleList};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -125,6 +126,8 @@ impl Admin {
                 let list = ScaleList { models: self.gateway.scale() };
                 Ok(reply::json(session, 200, &list).await)
             }
+            ("GET" | "HEAD", "/routing") => Ok(reply::json(session, 200, &self.policies()).await),
+            ("POST", "/routing") => self.change_policy(session).await,
             ("POST", "/fleet") => self.register(session).await,
             ("POST", "/upgrade") if self.gateway.config.load().server.upgrade_socket.is_some() => {
                 self.gateway.upgrade.notify_one();
@@ -157,6 +160,30 @@ impl Admin {
         let peer = self.peer(&endpoint.authority)?;
         peer.probe_now.notify_one();
         Ok(self.show(session, &peer).await)
+    }
+
+    fn policies(&self) -> PolicyList {
+        let (policy, models) = self.gateway.policies();
+        let models = models.into_iter().map(|(model, policy)| (model, policy.word().to_owned())).collect();
+        PolicyList { policy: policy.word().to_owned(), models }
+    }
+
+    async fn change_policy(&self, session: &mut ServerSession) -> Result<bool, Error> {
+        let body = body::read(session, Limits { bytes_max: BODY_BYTES_MAX, idle: CLIENT_IDLE }).await?;
+        let refuse = |why: String| Error::new(What::BadBody, why);
+        let asked: PolicyChange = serde_json::from_slice(&body)
+            .map_err(|error| refuse(format!("the body is no change of a policy: {error}")))?;
+        let parsed = |word: &String| {
+            let words = || Policy::ALL.map(Policy::word).join(", ");
+            Policy::parse(word).ok_or_else(|| refuse(format!("`policy` must be one of {}", words())))
+        };
+        match (&asked.model, asked.policy.as_ref().map(parsed).transpose()?) {
+            (Some(model), policy) => self.gateway.set_policy(model, policy).map_err(refuse)?,
+            (None, Some(policy)) => self.gateway.set_default_policy(policy),
+            (None, None) => return Err(refuse("`policy` is missing".to_owned())),
+        }
+        tracing::info!(model = asked.model, policy = asked.policy, "operator");
+        Ok(reply::json(session, 200, &self.policies()).await)
     }
 
     async fn replica(&self, session: &mut ServerSession, method: &Method, rest: &str) -> Result<bool, Error> {

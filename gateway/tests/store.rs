@@ -5,9 +5,9 @@
 use gateway::config::{Config, RawConfig};
 use gateway::discovery::lease::Leases;
 use gateway::gateway::Gateway;
-use gateway::store::{Computed, Cursor, Memory, Redis, Spent, Store, share};
-use gateway::telemetry::AccessLog;
-use gateway::tenants::Tenants;
+use gateway::store::{Computed, Cursor, Memory, Redis, Spent, Store, follow_keys, share};
+use gateway::telemetry::Logs;
+use gateway::tenants::{Keyring, Stranger, Tenants};
 use gateway_core::fleet::{Event, Readiness, Report};
 use gateway_core::load::Sample;
 use gateway_core::replica::{Identity, ModelKey};
@@ -91,6 +91,7 @@ async fn check_contract(store: &dyn Store) {
     assert_eq!(news, vec![computed(2), computed(3)]);
     let (news, _) = store.news(&cursor).await.unwrap();
     assert_eq!(news, vec![]);
+    assert_eq!(store.keys().await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -127,11 +128,30 @@ fn the_password_of_a_url_is_never_shown() {
     assert!(!Redis::new("canary://x", "test").unwrap_err().contains("canary"));
 }
 
-fn keys(folder: &Path) -> Arc<Tenants> {
-    let path = folder.join("keys.json");
+/// A file of keys with one tenant and the key `key`.
+fn key_file() -> String {
     let key = serde_json::json!({ "id": "k", "sha256": digest(b"key") });
     let tenant = serde_json::json!({ "name": "t", "keys": [key], "requests_per_min": 10 });
-    std::fs::write(&path, serde_json::json!({ "tenants": [tenant] }).to_string()).unwrap();
+    serde_json::json!({ "tenants": [tenant] }).to_string()
+}
+
+#[tokio::test]
+async fn keys_in_the_store_let_in_once_they_are_there_and_no_longer_when_they_are_gone() {
+    let (tenants, store) = (Arc::new(Tenants::of_store()), Arc::new(Memory::default()));
+    let gateway = sharing(&tenants, store.clone()).0;
+    let changed = { move |ring: &Keyring| gateway.set_tenants(ring) };
+    tokio::spawn(follow_keys(tenants.clone(), store.clone(), changed));
+    let identify = || tenants.identify(b"Bearer key");
+    assert_eq!(identify(), Err(Stranger::Unread));
+    store.set_keys(key_file().as_bytes());
+    until("the key is good", || async { identify().is_ok() }).await;
+    store.set_keys(br#"{"tenants":[]}"#);
+    until("the key is revoked", || async { identify() == Err(Stranger::Unknown) }).await;
+}
+
+fn keys(folder: &Path) -> Arc<Tenants> {
+    let path = folder.join("keys.json");
+    std::fs::write(&path, key_file()).unwrap();
     Arc::new(Tenants::of_file(&path).unwrap())
 }
 
@@ -139,7 +159,7 @@ fn keys(folder: &Path) -> Arc<Tenants> {
 fn sharing(tenants: &Arc<Tenants>, store: Arc<dyn Store>) -> (Arc<Gateway>, Arc<Leases>) {
     let config = Config::try_from(RawConfig::default()).unwrap();
     let runtime = tokio::runtime::Handle::current();
-    let gateway = Arc::new(Gateway::new(config, tenants.clone(), AccessLog::default(), runtime));
+    let gateway = Arc::new(Gateway::new(config, tenants.clone(), Logs::default(), runtime));
     let leases = Arc::new(Leases::default());
     tokio::spawn(share(gateway.clone(), leases.clone(), store));
     (gateway, leases)
@@ -158,7 +178,7 @@ fn model_of(gateway: &Arc<Gateway>) -> ModelKey {
 /// Two gateways: what registers at one is known to both, and what a tenant spends at one counts at both.
 async fn check_sharing(a_store: Arc<dyn Store>, b_store: Arc<dyn Store>, folder: &Path) {
     let tenants = keys(folder);
-    let tenant = tenants.identify(b"Bearer key").unwrap();
+    let tenant = tenants.identify(b"Bearer key").unwrap().tenant;
     let (a, leases) = sharing(&tenants, a_store);
     let (b, _) = sharing(&tenants, b_store);
     let url = "http://127.0.0.1:9".to_owned();

@@ -4,6 +4,9 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+/// Where gateways that share a store find the file there, behind the store's prefix and a colon.
+pub const STORE_KEY: &str = "keys";
+
 /// The whole file, as JSON.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -2,6 +2,7 @@
 //! unknown fields are ignored and absent ones have defaults, so neighbouring versions understand each other.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The body of `GET /fleet/report`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -133,6 +134,26 @@ pub struct Registration {
     pub engine: Option<String>,
     /// Seconds after which it is forgotten unless it renews; absent: it stays until removed.
     pub lease_s: Option<u32>,
+}
+
+/// The body of `GET /routing` on a gateway's admin port: which policy each model follows.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PolicyList {
+    /// The policy of models that have none of their own.
+    pub policy: String,
+    /// The others', by model.
+    pub models: BTreeMap<String, String>,
+}
+
+/// The body of `POST /routing`: another policy, from the next request on.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PolicyChange {
+    /// Of which model; absent: of all that have none of their own.
+    pub model: Option<String>,
+    /// Which; absent: the model follows the others again.
+    pub policy: Option<String>,
 }
 
 /// The body of `GET /scale`.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 use shared::openai::ErrorBody;
-use shared::wire::{FleetEntry, FleetList, Registration, ScaleList};
+use shared::wire::{FleetEntry, FleetList, PolicyChange, PolicyList, Registration, ScaleList};
 
 use crate::http::Peer;
 
@@ -75,6 +75,17 @@ impl Admin {
     /// `DELETE /fleet/{id}`.
     pub async fn remove(&self, id: &str) -> Result<(), String> {
         self.ask(Method::DELETE, &route(id, ""), Bytes::new()).await.map(drop)
+    }
+
+    /// `GET /routing`.
+    pub async fn policies(&self) -> Result<PolicyList, String> {
+        parsed(&self.ask(Method::GET, "/routing", Bytes::new()).await?)
+    }
+
+    /// `POST /routing`.
+    pub async fn change_policy(&self, change: &PolicyChange) -> Result<PolicyList, String> {
+        let body = serde_json::to_vec(change).map_err(|error| error.to_string())?;
+        parsed(&self.ask(Method::POST, "/routing", Bytes::from(body)).await?)
     }
 
     async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, String> {

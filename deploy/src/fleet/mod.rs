@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 use serde_json::json;
-use shared::wire::Registration;
+use shared::wire::{PolicyChange, PolicyList, Registration};
 
 use client::Admin;
 use drain::Left;
@@ -84,6 +84,14 @@ enum Action {
         #[arg(long, value_name = "SECONDS", default_value_t = 600)]
         wait: u64,
     },
+    /// Show which policy each model follows, or change it from the next request on.
+    Policy {
+        /// `expected_ttft`, `round_robin`, `least_requests`, `least_kv` or `prefix_affinity`.
+        policy: Option<String>,
+        /// Of this model only; without a policy it follows the others again.
+        #[arg(long)]
+        model: Option<String>,
+    },
     /// Watch the fleet in the terminal; q ends.
     Watch {
         /// Seconds between two looks.
@@ -124,9 +132,21 @@ async fn act(args: &Args, admin: &Admin) -> Result<(), String> {
             admin.remove(id).await?;
             say(args, || format!("{id} is removed"), || json!({"id": id, "removed": true}));
         }
+        Action::Policy { policy, model } => {
+            let change = PolicyChange { model: model.clone(), policy: policy.clone() };
+            let is_question = change == PolicyChange::default();
+            let now =
+                if is_question { admin.policies().await? } else { admin.change_policy(&change).await? };
+            say(args, || policies(&now), || json!(now));
+        }
         Action::Watch { every } => watch::run(admin, period(*every)?, args.json).await?,
     }
     Ok(())
+}
+
+fn policies(list: &PolicyList) -> String {
+    let own = list.models.iter().map(|(model, policy)| format!("{model}: {policy}"));
+    own.chain([format!("all others: {}", list.policy)]).collect::<Vec<_>>().join("\n")
 }
 
 fn period(seconds: f64) -> Result<Duration, String> {

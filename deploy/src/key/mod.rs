@@ -1,12 +1,11 @@
-//! `flotilla key`: who may use the gateway. Keys are told once and kept as digests; [`edit`] decides, this file
-//! reads, draws and writes.
+//! `flotilla key`: who may use the gateway. Keys are told once and kept as digests; [`edit`] decides, [`file`] and
+//! [`store`] keep.
 
 mod edit;
+mod file;
+mod store;
 
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,6 +17,7 @@ use serde_json::json;
 use shared::keys::{KeyFile, Priority, TenantEntry};
 
 use edit::Drawn;
+use store::Store;
 
 /// Letters and digits of a key: more than 256 bits of chance.
 const KEY_LETTERS: usize = 48;
@@ -28,6 +28,12 @@ pub struct Args {
     /// The file that the gateway's `tenants.keys_file` names.
     #[arg(long, global = true, value_name = "FILE", default_value = "keys.json", env = "FLOTILLA_KEYS_FILE")]
     file: PathBuf,
+    /// The Redis that the gateway's `store.url` names, in place of the file (`tenants.keys_in_store`).
+    #[arg(long, global = true, value_name = "URL", env = "FLOTILLA_KEYS_STORE", hide_env_values = true)]
+    store: Option<String>,
+    /// What the gateway's `store.prefix` says.
+    #[arg(long, global = true, default_value = "flotilla", env = "FLOTILLA_KEYS_PREFIX")]
+    prefix: String,
     /// Answer with JSON on standard output.
     #[arg(long, global = true)]
     json: bool,
@@ -102,14 +108,17 @@ impl From<Urgency> for Priority {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode, String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|_| "the clock is before 1970")?.as_secs();
+    let mut store = args.store.as_ref().map(|url| Store::open(url, &args.prefix)).transpose()?;
     if let Action::List = args.action {
-        list(args, &read(&args.file)?);
+        let keys = store.as_mut().map_or_else(|| file::read(&args.file), Store::read)?;
+        list(args, &keys);
         return Ok(ExitCode::SUCCESS);
     }
-    let _lock = lock(&args.file)?;
-    let mut keys = read(&args.file)?;
-    let (text, value) = change(&args.action, &mut keys, now)?;
-    write(&args.file, &keys)?;
+    let act = |keys: &mut KeyFile| change(&args.action, keys, now);
+    let (text, value) = match &mut store {
+        Some(store) => store.change(act)?,
+        None => file::change(&args.file, act)?,
+    };
     if args.json {
         println!("{value:#}");
     } else {
@@ -196,35 +205,4 @@ pub fn random_word(letters: usize) -> Result<String, String> {
     let mut seed = [0; 32];
     OsRng.try_fill_bytes(&mut seed).map_err(|error| format!("the system gives no random bytes: {error}"))?;
     Ok(StdRng::from_seed(seed).sample_iter(Alphanumeric).take(letters).map(char::from).collect())
-}
-
-fn read(path: &Path) -> Result<KeyFile, String> {
-    match fs::read_to_string(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(KeyFile::default()),
-        Err(error) => Err(format!("{}: {error}", path.display())),
-        Ok(text) => serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display())),
-    }
-}
-
-/// Held from reading to writing, so that two commands don't lose each other's change.
-fn lock(path: &Path) -> Result<File, String> {
-    let beside = path.with_extension("lock");
-    let file = private(&beside)?;
-    file.lock().map_err(|error| format!("cannot lock {}: {error}", beside.display()))?;
-    Ok(file)
-}
-
-fn private(path: &Path) -> Result<File, String> {
-    let opened = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path);
-    opened.map_err(|error| format!("cannot write {}: {error}", path.display()))
-}
-
-/// Whole or not at all: the gateway may read at any moment.
-fn write(path: &Path, keys: &KeyFile) -> Result<(), String> {
-    let text = serde_json::to_string_pretty(keys).map_err(|error| error.to_string())?;
-    let new = path.with_extension("new");
-    let fault = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
-    let mut file = private(&new)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(fault)?;
-    fs::rename(&new, path).map_err(fault)
 }

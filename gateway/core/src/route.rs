@@ -33,6 +33,28 @@ pub enum Policy {
     ExpectedTtft,
 }
 
+impl Policy {
+    /// All of them, the default first.
+    pub const ALL: [Self; 5] =
+        [Self::ExpectedTtft, Self::RoundRobin, Self::LeastRequests, Self::LeastKv, Self::PrefixAffinity];
+
+    /// The word for configuration and logs.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::RoundRobin => "round_robin",
+            Self::LeastRequests => "least_requests",
+            Self::LeastKv => "least_kv",
+            Self::PrefixAffinity => "prefix_affinity",
+            Self::ExpectedTtft => "expected_ttft",
+        }
+    }
+
+    /// The policy of that word.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|policy| policy.word() == word)
+    }
+}
+
 /// What a request asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct Demand<'a> {
@@ -170,6 +192,21 @@ impl Router {
             Some(model) => drop(self.policies.insert(model, policy)),
             None => self.default = policy,
         }
+    }
+
+    /// A model has no policy of its own any more.
+    pub fn unset_policy(&mut self, model: ModelKey) {
+        self.policies.remove(&model);
+    }
+
+    /// The policy of all models that have none of their own.
+    pub fn default_policy(&self) -> Policy {
+        self.default
+    }
+
+    /// Models with a policy of their own.
+    pub fn policies(&self) -> impl Iterator<Item = (ModelKey, Policy)> {
+        self.policies.iter().map(|(model, policy)| (*model, *policy))
     }
 
     /// The policy of a model.

@@ -1,6 +1,6 @@
 //! Makes an error of the configuration lead to its place: file, line, and the nearest right key.
 
-use super::ConfigError;
+use super::{ConfigError, schema};
 use figment::error::Kind;
 use std::path::Path;
 
@@ -19,11 +19,7 @@ pub fn explain(error: &figment::Error, place: Place<'_>) -> ConfigError {
             if path.last() != Some(key) {
                 path.push(key.clone());
             }
-            let hint = nearest(key, known).map_or_else(
-                || elsewhere(key).map_or_else(String::new, |right| format!("; `{right}` exists")),
-                |right| format!("; did you mean `{right}`?"),
-            );
-            format!("unknown key `{}`{hint}", path.join("."))
+            format!("unknown key `{}`{}", path.join("."), hint(key, known))
         }
         Kind::InvalidType(actual, expected) | Kind::InvalidValue(actual, expected) => {
             format!("`{}` must be {expected}, not {}", path.join("."), kind_of(actual))
@@ -98,38 +94,30 @@ fn names(line: &str, key: &str) -> bool {
     rest.trim_start_matches(['"', '\'']).trim_start().starts_with([':', '=', ']']) || rest.starts_with('.')
 }
 
-/// The known key that is nearest to a written one, if one is near enough to be meant.
-fn nearest(written: &str, known: &'static [&'static str]) -> Option<&'static str> {
-    let best = known.iter().copied().min_by_key(|candidate| distance(written, candidate))?;
-    (distance(written, best) <= written.len().max(3) / 3 + 1).then_some(best)
+/// The right key for a wrong one, in words: the nearest of its section, or one that is nearer in another.
+fn hint(written: &str, known: &'static [&'static str]) -> String {
+    let near = known.iter().map(|key| (distance(written, key), *key)).min();
+    let near = near.filter(|(distance, _)| *distance <= written.len().max(3) / 3 + 1);
+    let (far_distance, far) = elsewhere(written);
+    match near {
+        Some((distance, key)) if far.is_empty() || distance <= far_distance => {
+            format!("; did you mean `{key}`?")
+        }
+        _ if far.is_empty() => String::new(),
+        _ if far_distance > 0 => format!("; did you mean {}?", far.join(" or ")),
+        _ => format!("; {} exist{}", far.join(" and "), if far.len() == 1 { "s" } else { "" }),
+    }
 }
 
-/// A key of that name in another section.
-fn elsewhere(written: &str) -> Option<&'static str> {
-    const KEYS: [&str; 21] = [
-        "server.host",
-        "server.port",
-        "server.threads",
-        "server.body_bytes_max",
-        "server.client_idle_ms",
-        "server.drain_ms",
-        "server.tls_certificate",
-        "server.tls_key",
-        "timeouts.connect_ms",
-        "timeouts.first_byte_ms",
-        "timeouts.idle_ms",
-        "timeouts.total_ms",
-        "timeouts.keep_alive_ms",
-        "probe.interval_ms",
-        "routing.policy",
-        "routing.session_headers",
-        "retry.attempts_max",
-        "health.failures_max",
-        "health.cooldown_ms",
-        "log.level",
-        "traces.endpoint",
-    ];
-    KEYS.into_iter().find(|key| key.split_once('.').is_some_and(|(_, name)| name == written))
+/// Keys of any section whose own name is nearest to the written one, in backticks, and how far they are from it.
+fn elsewhere(written: &str) -> (usize, Vec<String>) {
+    let name = |key: &'static String| key.rsplit('.').next().unwrap_or(key);
+    let nearest = schema::all().iter().map(|key| distance(written, name(key))).min().unwrap_or(usize::MAX);
+    if nearest > written.len() / 3 {
+        return (nearest, Vec::new());
+    }
+    let same = schema::all().iter().filter(|key| distance(written, name(key)) == nearest);
+    (nearest, same.map(|key| format!("`{key}`")).collect())
 }
 
 /// Edits between two words (Levenshtein).

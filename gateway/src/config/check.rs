@@ -1,8 +1,8 @@
 //! From what was written to what may be relied on: every default and every range.
 
 use super::{
-    AccessLog, Admin, Config, ConfigError, Configured, Dns, Log, Models, Probe, Queue, RawConfig, Retry,
-    Routing, Scale, Secret, Server, Store, Timeouts, raw,
+    Admin, Config, ConfigError, Configured, Destination, Dns, Keys, Log, Models, Probe, Queue, RawConfig,
+    Retry, Routing, Scale, Secret, Server, Shadow, Store, Timeouts, raw,
 };
 use crate::engine;
 use crate::http::endpoint::Endpoint;
@@ -73,7 +73,7 @@ impl TryFrom<RawConfig> for Config {
             },
             health: health(&raw.health)?,
             scale: scale(&raw.scale)?,
-            keys: raw.tenants.keys_file,
+            keys: keys(raw.tenants, raw.store.url.is_some())?,
             store: store(raw.store)?,
             dns: raw.dns.into_iter().map(dns).collect::<Result<_, _>>()?,
             log: log(raw.log)?,
@@ -178,6 +178,15 @@ fn scale(raw: &raw::Scale) -> Result<Scale, ConfigError> {
     Ok(Scale { damping, slo })
 }
 
+fn keys(raw: raw::Tenants, has_store: bool) -> Result<Option<Keys>, ConfigError> {
+    match (raw.keys_file, raw.keys_in_store.unwrap_or(false)) {
+        (file, false) => Ok(file.map(Keys::File)),
+        (Some(_), true) => refuse("`tenants.keys_in_store` and `tenants.keys_file` exclude each other"),
+        (None, true) if !has_store => refuse("`tenants.keys_in_store` needs a store; set `store.url` too"),
+        (None, true) => Ok(Some(Keys::Store)),
+    }
+}
+
 fn store(raw: raw::Store) -> Result<Option<Store>, ConfigError> {
     let Some(url) = secret("store.url", raw.url)? else { return Ok(None) };
     let prefix = raw.prefix.unwrap_or_else(|| "flotilla".to_owned());
@@ -211,15 +220,10 @@ fn timeouts(raw: &raw::Timeouts) -> Result<Timeouts, ConfigError> {
 }
 
 fn routing(raw: raw::Routing) -> Result<Routing, ConfigError> {
-    let policy = match raw.policy {
-        None => Policy::default(),
-        Some(word) => match policy(&word) {
-            Some(policy) => policy,
-            None => {
-                return refuse(format!("`routing.policy` is `{word}`; it must be one of {}", policy_words()));
-            }
-        },
-    };
+    let default = raw.policy.map(|word| policy("routing.policy", &word)).transpose()?.unwrap_or_default();
+    let policies = raw.policies.into_iter();
+    let policies = policies.map(|(model, word)| Ok((model, policy("routing.policies", &word)?)));
+    let policies = policies.collect::<Result<_, ConfigError>>()?;
     let session_headers = raw.session_headers.unwrap_or_else(|| vec!["x-session-affinity".to_owned()]);
     for name in &session_headers {
         if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
@@ -227,7 +231,7 @@ fn routing(raw: raw::Routing) -> Result<Routing, ConfigError> {
         }
     }
     let session_headers = session_headers.iter().map(|name| name.to_ascii_lowercase()).collect();
-    Ok(Routing { policy, session_headers })
+    Ok(Routing { policy: default, policies, session_headers })
 }
 
 fn models(raw: raw::Models) -> Result<Models, ConfigError> {
@@ -242,24 +246,23 @@ fn models(raw: raw::Models) -> Result<Models, ConfigError> {
         }
         aliases.insert(alias, targets);
     }
+    let mut shadows = BTreeMap::new();
+    for (model, shadow) in raw.shadows {
+        let share = within("models.shadows", Some(shadow.share), 0.0, 0.0..=1.0)?;
+        if shadow.model == model {
+            return refuse(format!("`models.shadows` names `{model}` as its own shadow"));
+        }
+        shadows.insert(model, Shadow { model: shadow.model, share });
+    }
     let hide_aliases = raw.hide_aliases.unwrap_or(false);
-    Ok(Models { default: raw.default, aliases, fallbacks: raw.fallbacks, hide_aliases })
+    Ok(Models { default: raw.default, aliases, fallbacks: raw.fallbacks, hide_aliases, shadows })
 }
 
-const POLICIES: [(&str, Policy); 5] = [
-    ("expected_ttft", Policy::ExpectedTtft),
-    ("round_robin", Policy::RoundRobin),
-    ("least_requests", Policy::LeastRequests),
-    ("least_kv", Policy::LeastKv),
-    ("prefix_affinity", Policy::PrefixAffinity),
-];
-
-fn policy(word: &str) -> Option<Policy> {
-    POLICIES.into_iter().find(|(known, _)| *known == word).map(|(_, policy)| policy)
-}
-
-fn policy_words() -> String {
-    POLICIES.map(|(word, _)| word).join(", ")
+fn policy(key: &str, word: &str) -> Result<Policy, ConfigError> {
+    Policy::parse(word).ok_or_else(|| {
+        let words = Policy::ALL.map(Policy::word).join(", ");
+        ConfigError(format!("`{key}` is `{word}`; it must be one of {words}"))
+    })
 }
 
 fn health(raw: &raw::Health) -> Result<Rules, ConfigError> {
@@ -291,11 +294,17 @@ fn log(raw: raw::Log) -> Result<Log, ConfigError> {
             "`log.level` is `{level}`; it must be a level or a filter, for example `info`"
         ));
     }
-    let access = match raw.access.as_deref() {
-        None | Some("stdout") => AccessLog::Stdout,
-        Some("off") => AccessLog::Off,
-        Some("") => return refuse("`log.access` is empty; it must be `stdout`, `off` or a file"),
-        Some(path) => AccessLog::File(path.into()),
-    };
-    Ok(Log { level, access })
+    let access = destination("log.access", raw.access.as_deref(), Destination::Stdout)?;
+    let usage = destination("log.usage", raw.usage.as_deref(), Destination::Off)?;
+    Ok(Log { level, access, usage })
+}
+
+fn destination(key: &str, given: Option<&str>, default: Destination) -> Result<Destination, ConfigError> {
+    match given {
+        None => Ok(default),
+        Some("stdout") => Ok(Destination::Stdout),
+        Some("off") => Ok(Destination::Off),
+        Some("") => refuse(format!("`{key}` is empty; it must be `stdout`, `off` or a file")),
+        Some(path) => Ok(Destination::File(path.into())),
+    }
 }

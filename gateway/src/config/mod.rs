@@ -6,6 +6,7 @@
 mod blame;
 mod check;
 mod raw;
+mod schema;
 
 use gateway_core::capacity::Damping;
 use gateway_core::health::Rules;
@@ -44,8 +45,8 @@ pub struct Config {
     pub health: Rules,
     /// When more or fewer replicas are wanted.
     pub scale: Scale,
-    /// The file of API keys; absent: everybody may use the gateway.
-    pub keys: Option<PathBuf>,
+    /// Where the API keys are; absent: everybody may use the gateway.
+    pub keys: Option<Keys>,
     /// What several gateways share; absent: this one is alone.
     pub store: Option<Store>,
     /// Names whose addresses are replicas.
@@ -63,6 +64,15 @@ pub struct Scale {
     pub damping: Damping,
     /// What a good answer is.
     pub slo: Slo,
+}
+
+/// Where the API keys are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Keys {
+    /// In a file.
+    File(PathBuf),
+    /// In the store, the same for all gateways that share it.
+    Store,
 }
 
 /// The Redis that several gateways share.
@@ -157,14 +167,16 @@ pub struct Probe {
 /// How a replica is chosen.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Routing {
-    /// The policy.
+    /// The policy of models that have none of their own.
     pub policy: Policy,
+    /// The others', by model.
+    pub policies: BTreeMap<String, Policy>,
     /// Headers that name a session, in order.
     pub session_headers: Vec<String>,
 }
 
 /// What names stand for which models.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Models {
     /// What is served when a request names no model, or one nobody knows.
     pub default: Option<String>,
@@ -174,6 +186,17 @@ pub struct Models {
     pub fallbacks: BTreeMap<String, Vec<String>>,
     /// Whether `/v1/models` leaves the aliases out.
     pub hide_aliases: bool,
+    /// Models whose requests go to another one too, by name.
+    pub shadows: BTreeMap<String, Shadow>,
+}
+
+/// Another model that gets copies of requests, and whose answers nobody sees.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Shadow {
+    /// It.
+    pub model: String,
+    /// How many of the requests are copied, 0 to 1.
+    pub share: f64,
 }
 
 /// How many requests may wait in the gateway while every replica is full.
@@ -206,12 +229,14 @@ pub struct Log {
     /// `tracing`'s filter.
     pub level: String,
     /// Where a line per request goes.
-    pub access: AccessLog,
+    pub access: Destination,
+    /// Where a line per answer goes that somebody may be billed for.
+    pub usage: Destination,
 }
 
-/// Where the access log goes.
+/// Where lines go.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum AccessLog {
+pub enum Destination {
     /// Nowhere.
     Off,
     /// Standard output.

@@ -101,6 +101,7 @@ pub struct Probe {
 #[serde(default, deny_unknown_fields)]
 pub struct Routing {
     pub policy: Option<String>,
+    pub policies: BTreeMap<String, String>,
     pub session_headers: Option<Vec<String>>,
 }
 
@@ -111,6 +112,14 @@ pub struct Models {
     pub aliases: BTreeMap<String, Target>,
     pub fallbacks: BTreeMap<String, Vec<String>>,
     pub hide_aliases: Option<bool>,
+    pub shadows: BTreeMap<String, Shadow>,
+}
+
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shadow {
+    pub model: String,
+    pub share: f64,
 }
 
 /// A model, or several with weights.
@@ -159,6 +168,7 @@ pub struct Health {
 pub struct Log {
     pub level: Option<String>,
     pub access: Option<String>,
+    pub usage: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
@@ -171,6 +181,7 @@ pub struct Traces {
 #[serde(default, deny_unknown_fields)]
 pub struct Tenants {
     pub keys_file: Option<PathBuf>,
+    pub keys_in_store: Option<bool>,
 }
 
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]

@@ -57,6 +57,54 @@ fn a_wrong_key_is_named_with_its_line_and_the_right_one() {
 }
 
 #[test]
+fn a_key_in_the_wrong_section_leads_to_every_right_one() {
+    // U135
+    for (text, expected) in [
+        ("\nhost = \"a\"\n", "FILE:2: unknown key `host`; `server.host` and `admin.host` exist"),
+        (
+            "[server]\nkeys_file = \"k\"\n",
+            "FILE:2: unknown key `server.keys_file`; `tenants.keys_file` exists",
+        ),
+        ("[server.probe]\ninterval_ms = 9\n", "FILE:1: unknown key `server.probe`; `probe` exists"),
+        ("[server]\nhold_sm = 9\n", "FILE:2: unknown key `server.hold_sm`; did you mean `queue.hold_ms`?"),
+        ("[server]\nqwertz = 9\n", "FILE:2: unknown key `server.qwertz`"),
+    ] {
+        assert_eq!(load_text(".toml", text).unwrap_err(), expected, "{text}");
+    }
+}
+
+#[test]
+fn every_key_misspelt_moved_doubled_or_of_a_wrong_type_is_named_with_its_line() {
+    // U135
+    let keys = schema::all();
+    let is_section = |key: &str| keys.iter().any(|other| other.starts_with(&format!("{key}.")));
+    for key in keys.iter().filter(|key| !is_section(key)) {
+        let (section, name) = key.rsplit_once('.').expect("nothing stands outside of sections");
+        let header = if matches!(section, "replicas" | "dns") {
+            format!("[[{section}]]")
+        } else {
+            format!("[{section}]")
+        };
+        let error = |line: &str| load_text(".toml", &format!("{header}\n{line}\n")).unwrap_err();
+        let misspelt = error(&format!("{name}x = \"canary\""));
+        assert!(misspelt.starts_with("FILE:2: unknown key"), "{key}: {misspelt}");
+        assert!(misspelt.contains(&format!("did you mean `{name}`?")), "{key}: {misspelt}");
+        let moved = load_text(".toml", &format!("\n{name} = \"canary\"\n")).unwrap_err();
+        assert!(moved.starts_with("FILE:2: ") && moved.contains(name), "{key}: {moved}");
+        assert!(
+            keys.iter().any(|known| known == name) || moved.contains(&format!("`{key}`")),
+            "{key}: {moved}"
+        );
+        let wrong = error(&format!("{name} = [[\"canary\"]]"));
+        assert!(wrong.starts_with("FILE:2: ") && wrong.contains(name), "{key}: {wrong}");
+        assert!(error(&format!("{name} = 1\n{name} = 1")).contains("duplicate"), "{key}");
+        for said in [misspelt, moved, wrong] {
+            assert!(!said.contains("canary"), "{key}: {said}");
+        }
+    }
+}
+
+#[test]
 fn every_number_has_a_range_and_its_name() {
     // U136
     for (section, key) in [

@@ -58,6 +58,12 @@ impl Gateway {
         Ok(Admitted { gateway: self.clone(), permit: Some(permit), tokens: AtomicU32::new(tokens) })
     }
 
+    /// Tokens of a prompt, as far as is known.
+    pub fn prompt_tokens(&self, model: &str, bytes: u32) -> u32 {
+        let core = self.core();
+        core.fleet.model(model).map_or(0, |model| core.fleet.prompt_tokens(model, bytes))
+    }
+
     /// Where a tenant stands with its requests and its tokens a minute.
     pub fn standing(&self, tenant: TenantId) -> (Option<Standing>, Option<Standing>) {
         self.core().admission.standing(tenant, self.now())

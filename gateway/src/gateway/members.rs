@@ -8,7 +8,6 @@ use gateway_core::fleet::{Change, Event, Report, Source};
 use gateway_core::health::Fault;
 use gateway_core::prefix_index::{PieceChange, Sync};
 use gateway_core::replica::{Engine, Identity};
-use gateway_core::route::Policy;
 use shared::id::ReplicaId;
 use shared::prefix::PIECE_BYTES;
 use std::sync::Arc;
@@ -35,6 +34,8 @@ pub struct Peer {
     pub probe_now: Notify,
     /// Tells whoever waits for it that it can't be reached or does not move.
     pub lost: Notify,
+    /// It can't be reached or does not move, as far as is known now.
+    pub is_lost: AtomicBool,
     /// Set when it is forgotten.
     pub is_gone: AtomicBool,
 }
@@ -81,6 +82,7 @@ impl Gateway {
             source,
             probe_now: Notify::new(),
             lost: Notify::new(),
+            is_lost: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
         });
         core.peers.insert(id, peer.clone());
@@ -144,11 +146,17 @@ impl Gateway {
                     if let Some(peer) = self.peer(id) {
                         peer.probe_now.notify_one();
                         if matches!(fault, Fault::Refused | Fault::Unreachable | Fault::Stalled) {
+                            peer.is_lost.store(true, Ordering::Relaxed);
                             peer.lost.notify_waiters();
                         }
                     }
                 }
-                Change::Closed(id) => tracing::info!(replica = self.name(id), "readmitted"),
+                Change::Closed(id) => {
+                    tracing::info!(replica = self.name(id), "readmitted");
+                    if let Some(peer) = self.peer(id) {
+                        peer.is_lost.store(false, Ordering::Relaxed);
+                    }
+                }
                 Change::Gone(id) => self.remove_peer(id),
             }
         }
@@ -177,11 +185,6 @@ impl Gateway {
     /// The peer that is called so.
     pub fn peer_named(&self, authority: &str) -> Option<Arc<Peer>> {
         self.core().peers.values().find(|peer| peer.endpoint.authority == authority).cloned()
-    }
-
-    /// Changes how replicas are chosen.
-    pub fn set_policy(&self, policy: Policy) {
-        self.core().router.set_policy(None, policy);
     }
 
     /// What is due every so often: first tokens that come far too late, and room that came with time alone.

@@ -5,6 +5,7 @@
 mod admitting;
 mod members;
 mod placing;
+mod policies;
 mod scaling;
 mod sharing;
 mod view;
@@ -14,9 +15,9 @@ pub use members::Peer;
 pub use placing::{Choice, Line, Order, Placed, Unplaced};
 pub use view::NoModel;
 
-use crate::config::{Config, Configured};
+use crate::config::{Config, Configured, Routing};
 use crate::store::Computed;
-use crate::telemetry::{AccessLog, History, Metrics};
+use crate::telemetry::{History, Logs, Metrics};
 use crate::tenants::Tenants;
 use arc_swap::ArcSwap;
 use gateway_core::admission::Admission;
@@ -75,8 +76,8 @@ pub struct Gateway {
     pub metrics: Metrics,
     /// The last minutes.
     pub history: Mutex<History>,
-    /// One line a request.
-    pub access: AccessLog,
+    /// Lines of what happened.
+    pub logs: Logs,
     /// Where traces go; absent: nothing is gathered for them.
     pub tracer: Option<Tracer>,
     /// Opens connections to replicas.
@@ -105,7 +106,7 @@ impl Gateway {
     pub fn new(
         config: Config,
         tenants: Arc<Tenants>,
-        access: AccessLog,
+        logs: Logs,
         background: tokio::runtime::Handle,
     ) -> Self {
         let bounds = Bounds { requests_max: config.queue.requests_max, bytes_max: config.queue.bytes_max };
@@ -130,7 +131,7 @@ impl Gateway {
             tenants,
             metrics: Metrics::new(),
             history: Mutex::default(),
-            access,
+            logs,
             tracer: None,
             connector: TransportConnector::new(None),
             is_draining: AtomicBool::new(false),
@@ -142,6 +143,8 @@ impl Gateway {
             background,
         };
         gateway.set_tenants(&gateway.tenants.ring());
+        let routing = gateway.config.load().routing.clone();
+        gateway.change_policies(&Routing { policies: BTreeMap::new(), ..routing.clone() }, &routing);
         gateway
     }
 

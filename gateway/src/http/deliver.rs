@@ -6,7 +6,7 @@ use super::edit::Edits;
 use super::error::{Error, What};
 use super::fetch;
 use super::record::{Ending, Last};
-use super::relay::{self, End, Relay};
+use super::relay::{self, End, Patience, Relay};
 use super::reply;
 use super::request::Request;
 use super::route::Api;
@@ -21,6 +21,7 @@ use gateway_core::replica::Identity;
 use gateway_core::retry::{Failure, Verdict};
 use pingora::protocols::http::ServerSession;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Largest answer in one piece that is renamed; embeddings are the largest there are.
 const RENAMED_BYTES_MAX: usize = 256 << 20;
@@ -109,8 +110,19 @@ impl Delivery<'_> {
         if self.request.history.attempts == 1 {
             self.gateway.metrics.overhead.observe(self.request.overhead().as_secs_f64());
         }
-        let timeouts = self.gateway.config.load().timeouts;
-        self.relay.run(self.session, &mut answer.body, self.request, &timeouts, || placed.first_token()).await
+        let (timeouts, probe) = {
+            let config = self.gateway.config.load();
+            (config.timeouts, config.probe)
+        };
+        // Two silent rounds of probes: what still flows, flows.
+        let lost = (probe.timeout * 2).min(timeouts.idle);
+        let patience = Patience { idle: timeouts.idle, lost };
+        let may_go_on = self.relay.transcript.is_some();
+        let (gateway, order, peer) = (self.gateway, &self.order, placed.peer.clone());
+        let is_lost =
+            || may_go_on && peer.is_lost.load(Ordering::Relaxed) && gateway.is_other_there(order, peer.id);
+        let first_token = || placed.first_token();
+        self.relay.run(self.session, &mut answer.body, self.request, patience, is_lost, first_token).await
     }
 
     /// An answer in one piece, under the name of the model that was asked for.

@@ -25,6 +25,8 @@ pub enum What {
     UnknownEncoding,
     /// The key is missing or wrong.
     InvalidKey,
+    /// The keys can't be read, so nobody can be let in.
+    NoKeys,
     /// The key may not use the model.
     ForbiddenModel,
     /// A browser's page of another site asks to change something.
@@ -53,7 +55,7 @@ pub enum What {
 
 impl What {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::BadHttp,
         Self::BadBody,
         Self::HeadTooLarge,
@@ -63,6 +65,7 @@ impl What {
         Self::BodyTooSlow,
         Self::UnknownEncoding,
         Self::InvalidKey,
+        Self::NoKeys,
         Self::ForbiddenModel,
         Self::ForbiddenOrigin,
         Self::UnknownReplica,
@@ -89,6 +92,7 @@ impl What {
             Self::BodyTooSlow => (408, "invalid_request_error", "body_timeout"),
             Self::UnknownEncoding => (415, "invalid_request_error", "unsupported_encoding"),
             Self::InvalidKey => (401, "authentication_error", "invalid_api_key"),
+            Self::NoKeys => (503, "server_error", "no_keys"),
             Self::ForbiddenModel => (403, "permission_error", "model_not_allowed"),
             Self::ForbiddenOrigin => (403, "permission_error", "origin_not_allowed"),
             Self::UnknownReplica => (404, "invalid_request_error", "replica_not_found"),

@@ -10,12 +10,13 @@ use super::relay;
 use super::request::{self, Request};
 use super::route::{Api, Route, route};
 use super::session::{self, HeadLimits};
+use super::shadow;
 use super::who;
 use super::{headers, reply};
 use crate::config::Config;
 use crate::gateway::Gateway;
 use crate::telemetry::{Outcome, Trace};
-use crate::tenants::Tenant;
+use crate::tenants::Caller;
 use async_trait::async_trait;
 use bytes::Bytes;
 use gateway_core::replica::ModelKey;
@@ -111,10 +112,10 @@ impl Front {
             return self.refuse(session, &request, &error).await;
         }
         let route = route(&path);
-        let tenant = match who::identify(&self.gateway, &head.headers) {
-            Ok(tenant) => tenant,
+        let Caller { tenant, key } = match who::identify(&self.gateway, &head.headers) {
+            Ok(caller) => caller,
             // Whoever looks whether we live needs no key.
-            Err(_) if matches!(route, Route::Health | Route::Ready) => Tenant::anybody(),
+            Err(_) if matches!(route, Route::Health | Route::Ready) => Caller::anybody(),
             Err(error) => {
                 let request = Request::new(id, Api::Other, method, target, total);
                 return self.refuse(session, &request, &error).await;
@@ -126,6 +127,7 @@ impl Front {
                 request.class = tenant.class_of(who::class(&head.headers));
                 request.tenant = tenant;
                 request.trace = self.gateway.tracer.as_ref().and_then(|_| Trace::begin(&head.headers));
+                request.key = key;
                 request.session = request::session(&head.headers, &config.routing.session_headers);
                 self.answer(session, request, &config).await
             }
@@ -204,6 +206,7 @@ impl Front {
         who::admit(&self.gateway, request, model)?;
         let latest = (request.received + config.queue.wait_max).min(request.deadline);
         let order = request.order(model, self.gateway.at(latest));
+        shadow::cast(&self.gateway, request, &config.models, &config.timeouts);
         // Boxed, so that a stream under way takes no room for the search that is over.
         let found = Box::pin(Search::new(&self.gateway, session, request, order.clone()).run()).await?;
         Ok(deliver::deliver(&self.gateway, session, request, found, order).await)

@@ -23,6 +23,7 @@ pub mod request;
 pub mod route;
 pub mod scan;
 pub mod session;
+pub mod shadow;
 pub mod stream;
 pub mod transcript;
 pub mod upstream;

@@ -5,7 +5,7 @@ use super::relay::{End, Relay};
 use super::request::Request;
 use super::stream::Usage;
 use crate::gateway::{Gateway, Peer};
-use crate::telemetry::{Line, NO_MODEL, Outcome};
+use crate::telemetry::{Line, NO_MODEL, Outcome, Used};
 use gateway_core::route::Decision;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +25,7 @@ pub struct Ending {
     tpot: Option<Duration>,
     /// Token counts.
     pub usage: Usage,
+    events: u32,
     predicted_tokens: u32,
 }
 
@@ -51,6 +52,7 @@ impl Ending {
             ttft: None,
             tpot: None,
             usage: Usage::default(),
+            events: 0,
             predicted_tokens: 0,
         }
     }
@@ -88,6 +90,7 @@ impl Ending {
             ttft: watcher.first_token.map(|first| first.saturating_duration_since(request.received)),
             tpot: span.filter(|_| later_tokens > 0).map(|span| span / later_tokens),
             usage: watcher.usage,
+            events: watcher.tokens,
             predicted_tokens: last.decision.cached_tokens,
             ..Self::of(outcome)
         }
@@ -190,8 +193,32 @@ impl Ending {
             total,
             usage: self.usage,
         };
-        if !gateway.access.write(&line) {
+        if !gateway.logs.write(&line) {
             gateway.metrics.log_lines_dropped.inc();
+        }
+        if has_answer && self.status < 400 && gateway.logs.bills() {
+            self.bill(gateway, request, model);
+        }
+    }
+
+    fn bill(&self, gateway: &Gateway, request: &Request, model: &str) {
+        let used = Used {
+            request_id: &request.id,
+            tenant: &request.tenant.name,
+            key: request.key.as_deref(),
+            model,
+            resolved: &request.resolved,
+            outcome: self.outcome,
+            usage: self.usage,
+            prompt_tokens_estimated: gateway.prompt_tokens(&request.resolved, request.prompt_bytes),
+            events: self.events,
+        };
+        if !gateway.logs.bill(&used) {
+            gateway.metrics.log_lines_dropped.inc();
+            tracing::error!(
+                request_id = request.id,
+                "a line of the usage log is lost: its writer can't keep up"
+            );
         }
     }
 }

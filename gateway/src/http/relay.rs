@@ -7,12 +7,11 @@ use super::route::Api;
 use super::session::{self, client_gone};
 use super::stream::{self, Lines, Watcher};
 use super::transcript::Transcript;
-use crate::config::Timeouts;
 use http::header;
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 use std::fmt::Write;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How an answer ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +48,23 @@ pub struct Relay {
     heard: Instant,
 }
 
+/// How long a silent stream is waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// In any case.
+    pub idle: Duration,
+    /// When its replica is lost and another could go on.
+    pub lost: Duration,
+}
+
+impl Patience {
+    /// When to see again whether it was silent for too long.
+    fn next_look(self, heard: Instant, now: Instant, request: &Request) -> Instant {
+        let lost = if heard + self.lost > now { heard + self.lost } else { now + self.lost };
+        lost.min(heard + self.idle).min(request.deadline)
+    }
+}
+
 impl Relay {
     /// For an answer that has not begun at the client.
     pub fn new(is_event_stream: bool, needs_done: bool, transcript: Option<Transcript>) -> Self {
@@ -69,16 +85,18 @@ impl Relay {
         self.lines.is_some()
     }
 
-    /// Passes the body on to its end; `first_token` is called once, when it goes by.
+    /// Passes the body on to its end; `first_token` is called once, when it goes by. A silent stream ends after
+    /// `patience.idle`, and after `patience.lost` already when `is_lost` says that nothing more can be hoped for.
     pub async fn run(
         &mut self,
         session: &mut ServerSession,
         body: &mut Body,
         request: &Request,
-        timeouts: &Timeouts,
+        patience: Patience,
+        is_lost: impl Fn() -> bool,
         mut first_token: impl FnMut(),
     ) -> End {
-        let timer = tokio::time::sleep_until((self.heard + timeouts.idle).min(request.deadline).into());
+        let timer = tokio::time::sleep_until(patience.next_look(self.heard, Instant::now(), request).into());
         tokio::pin!(timer);
         let mut has_begun = self.watcher.first_token.is_some();
         loop {
@@ -109,10 +127,10 @@ impl Relay {
                     if now >= request.deadline {
                         return End::OutOfTime;
                     }
-                    if now >= self.heard + timeouts.idle {
+                    if now >= self.heard + patience.idle || (now >= self.heard + patience.lost && is_lost()) {
                         return End::Silent;
                     }
-                    timer.as_mut().reset((self.heard + timeouts.idle).min(request.deadline).into());
+                    timer.as_mut().reset(patience.next_look(self.heard, now, request).into());
                 }
             }
         }
@@ -235,7 +253,7 @@ fn decorate(
         header.insert_header(*name, value.as_str())?;
     }
     let times = request.times;
-    let ms = |duration: std::time::Duration| duration.as_secs_f64() * 1000.0;
+    let ms = |duration: Duration| duration.as_secs_f64() * 1000.0;
     let mut timing = String::with_capacity(96);
     let _ = write!(
         timing,

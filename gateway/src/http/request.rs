@@ -63,6 +63,8 @@ pub struct Request {
     pub class: Class,
     /// Whose it is.
     pub tenant: Arc<Tenant>,
+    /// The id of the key it came with.
+    pub key: Option<Arc<str>>,
     /// Its tenant's leave for it.
     pub leave: Option<Admitted>,
     /// Headers that tell what is left of its tenant's limits.
@@ -113,6 +115,7 @@ impl Request {
             session: None,
             class: Class::Normal,
             tenant: Tenant::anybody(),
+            key: None,
             leave: None,
             limits: Vec::new(),
             history: History::default(),

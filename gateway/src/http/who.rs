@@ -3,7 +3,7 @@
 use super::error::{Error, What};
 use super::request::Request;
 use crate::gateway::{Gateway, Unadmitted};
-use crate::tenants::{Stranger, Tenant};
+use crate::tenants::{Caller, Stranger};
 use gateway_core::admission::{Limit, Standing};
 use gateway_core::queue::Class;
 use gateway_core::replica::ModelKey;
@@ -16,10 +16,14 @@ use std::time::Duration;
 /// # Errors
 ///
 /// When it is missing or nobody's.
-pub fn identify(gateway: &Gateway, headers: &HeaderMap) -> Result<Arc<Tenant>, Error> {
+pub fn identify(gateway: &Gateway, headers: &HeaderMap) -> Result<Caller, Error> {
     let key = headers.get(header::AUTHORIZATION).map_or(&b""[..], |value| value.as_bytes());
     gateway.tenants.identify(key).map_err(|stranger| {
         let message = match stranger {
+            Stranger::Unread => {
+                let message = "the API keys have not been read yet";
+                return Error::new(What::NoKeys, message).retry_after(Duration::from_secs(1));
+            }
             Stranger::Missing => "an API key is needed: `Authorization: Bearer KEY`",
             Stranger::Unknown => "the API key is wrong, or no longer good",
         };

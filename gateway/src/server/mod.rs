@@ -8,12 +8,13 @@ mod reload;
 mod upgrade;
 
 use crate::admin::Admin;
-use crate::config::{Config, Flags};
+use crate::config::{Config, Flags, Keys};
 use crate::discovery;
 use crate::discovery::lease::Leases;
 use crate::gateway::Gateway;
 use crate::http::door::Door;
 use crate::store::{self, Redis};
+use crate::telemetry::Logs;
 use crate::tenants::{self, Keyring, Tenants};
 use certificate::Certificate;
 use port::Port;
@@ -51,15 +52,16 @@ pub fn run(flags: Flags, config: Config, is_upgrade: bool) -> io::Result<()> {
     // No work is stolen: a connection stays on its thread, and with it the idle connections it left there.
     let serving = pingora_runtime::Runtime::new_no_steal(config.server.threads, "serving");
     let administering = pingora_runtime::Runtime::new_no_steal(1, "admin");
-    let access = crate::telemetry::AccessLog::open(&config.log.access)?;
+    let logs = Logs::open(&config.log)?;
     let tenants = Arc::new(match &config.keys {
-        Some(path) => {
+        Some(Keys::Store) => Tenants::of_store(),
+        Some(Keys::File(path)) => {
             Tenants::of_file(path).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?
         }
         None => Tenants::open_to_all(),
     });
     let tracer = tracer(&config, background.handle())?;
-    let mut gateway = Gateway::new(config, tenants, access, background.handle().clone());
+    let mut gateway = Gateway::new(config, tenants, logs, background.handle().clone());
     gateway.tracer = tracer;
     let gateway = Arc::new(gateway);
     let leases = Arc::new(Leases::default());
@@ -87,7 +89,7 @@ pub fn run(flags: Flags, config: Config, is_upgrade: bool) -> io::Result<()> {
             tracer.flush().await;
         }
     });
-    gateway.access.drain();
+    gateway.logs.drain();
     // The process ends now, and its threads with it. Ending the runtimes in order would join threads that may
     // never come to an end of their own.
     std::mem::forget((serving, administering));
@@ -124,17 +126,21 @@ fn tracer(config: &Config, runtime: &tokio::runtime::Handle) -> io::Result<Optio
 fn watch_sources(gateway: &Arc<Gateway>, leases: &Arc<Leases>, runtime: &tokio::runtime::Handle) {
     let config = gateway.config.load_full();
     runtime.spawn(crate::status::follow(gateway.clone()));
-    if config.keys.is_some() {
-        let changed = {
-            let gateway = gateway.clone();
-            move |ring: &Keyring| gateway.set_tenants(ring)
-        };
-        runtime.spawn(tenants::watch(gateway.tenants.clone(), changed));
-    }
+    let changed = {
+        let gateway = gateway.clone();
+        move |ring: &Keyring| gateway.set_tenants(ring)
+    };
     if let Some(store) = &config.store {
         let store =
             Redis::new(store.url.reveal(), &store.prefix).expect("the configuration was checked with it");
-        runtime.spawn(store::share(gateway.clone(), leases.clone(), Arc::new(store)));
+        let store = Arc::new(store);
+        runtime.spawn(store::share(gateway.clone(), leases.clone(), store.clone()));
+        if config.keys == Some(Keys::Store) {
+            runtime.spawn(store::follow_keys(gateway.tenants.clone(), store, changed.clone()));
+        }
+    }
+    if let Some(Keys::File(_)) = config.keys {
+        runtime.spawn(tenants::watch(gateway.tenants.clone(), changed));
     }
     for dns in &config.dns {
         runtime.spawn(discovery::dns::watch(gateway.clone(), dns.name.clone(), dns.interval));

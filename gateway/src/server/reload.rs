@@ -67,7 +67,7 @@ fn apply(gateway: &Arc<Gateway>, config: Config) {
     }
     let config = Arc::new(config);
     gateway.config.store(config.clone());
-    gateway.set_policy(config.routing.policy);
+    gateway.change_policies(&before.routing, &config.routing);
     discovery::configured::apply(gateway, Some(&before), &config);
     tracing::info!(replicas = config.replicas.len(), "configuration read again");
 }

@@ -18,6 +18,7 @@ pub struct Memory {
 #[derive(Debug, Default)]
 struct Inner {
     spent: BTreeMap<String, Spent>,
+    keys: Option<Vec<u8>>,
     members: BTreeMap<String, Instant>,
     news: VecDeque<Computed>,
     /// News ever published.
@@ -25,6 +26,11 @@ struct Inner {
 }
 
 impl Memory {
+    /// Puts the file of API keys there, as the operator's command does in Redis.
+    pub fn set_keys(&self, text: &[u8]) {
+        self.with(|inner| inner.keys = Some(text.to_vec()));
+    }
+
     fn with<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> T {
         act(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -43,6 +49,10 @@ impl Store for Memory {
             };
             spent.iter().map(add).collect()
         }))
+    }
+
+    async fn keys(&self) -> Result<Option<Vec<u8>>, Outage> {
+        Ok(self.with(|inner| inner.keys.clone()))
     }
 
     async fn announce(&self, url: &str, lease: Duration) -> Result<(), Outage> {

@@ -2,11 +2,13 @@
 //!
 //! Everything here may be late or lost: each gateway goes on with what it knows, and catches up.
 
+mod keys;
 mod memory;
 mod redis;
 mod share;
 mod spending;
 
+pub use keys::follow_keys;
 pub use memory::Memory;
 pub use redis::Redis;
 pub use share::share;
@@ -57,6 +59,9 @@ impl fmt::Display for Outage {
 pub trait Store: Send + Sync + fmt::Debug {
     /// Adds what was spent here; for each, what all gateways together have spent since some time.
     async fn spend(&self, spent: &[Spent]) -> Result<Vec<Spent>, Outage>;
+
+    /// The file of API keys, when it is kept here.
+    async fn keys(&self) -> Result<Option<Vec<u8>>, Outage>;
 
     /// A replica is registered here for so long.
     async fn announce(&self, url: &str, lease: Duration) -> Result<(), Outage>;

@@ -1,13 +1,15 @@
 //! The store in Redis. One connection, which comes back by itself; every wait is short.
 //!
 //! Keys: `PREFIX:spent:TENANT` (a hash that is forgotten after two idle minutes), `PREFIX:members`
-//! (URLs by when their lease ends, by Redis' own clock), `PREFIX:news` (a capped stream).
+//! (URLs by when their lease ends, by Redis' own clock), `PREFIX:news` (a capped stream), `PREFIX:keys` (the file of
+//! API keys, which the operator's command writes).
 
 use super::{Computed, Cursor, Outage, Spent, Store};
 use async_trait::async_trait;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::streams::StreamReadReply;
 use redis::{Client, RedisError, Script, Value};
+use shared::keys::STORE_KEY as KEYS;
 use shared::prefix::PieceHash;
 use std::fmt;
 use std::time::Duration;
@@ -108,6 +110,11 @@ impl Store for Redis {
             tokens: total[1],
         };
         Ok(spent.iter().zip(totals.chunks_exact(2)).map(total).collect())
+    }
+
+    async fn keys(&self) -> Result<Option<Vec<u8>>, Outage> {
+        let mut command = redis::cmd("GET");
+        Ok(command.arg(self.key(KEYS)).query_async(&mut self.connection().await?).await?)
     }
 
     async fn announce(&self, url: &str, lease: Duration) -> Result<(), Outage> {

@@ -1,17 +1,10 @@
-//! One JSON line a request, put together in memory and written by a thread of its own: a slow disk delays nobody.
+//! One JSON line a request.
 
 use super::Outcome;
-use crate::config;
+use super::lines::string;
 use crate::http::stream::Usage;
-use std::fs::OpenOptions;
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// Bytes that may wait for the writer; lines beyond are dropped and counted.
-const WAITING_BYTES_MAX: usize = 4 << 20;
-/// How long a line waits at most.
-const FLUSH: Duration = Duration::from_millis(100);
 
 /// What is told of one request.
 #[derive(Clone, Copy, Debug)]
@@ -54,67 +47,8 @@ pub struct Line<'a> {
     pub usage: Usage,
 }
 
-/// The line's way out.
-#[derive(Clone, Debug, Default)]
-pub struct AccessLog {
-    waiting: Option<Arc<Mutex<Vec<u8>>>>,
-}
-
-impl AccessLog {
-    /// Opens the destination and starts its writer.
-    ///
-    /// # Errors
-    ///
-    /// When the file can't be opened.
-    pub fn open(to: &config::AccessLog) -> io::Result<Self> {
-        let mut out: Box<dyn Write + Send> = match to {
-            config::AccessLog::Off => return Ok(Self::default()),
-            config::AccessLog::Stdout => Box::new(io::stdout()),
-            config::AccessLog::File(path) => {
-                Box::new(OpenOptions::new().create(true).append(true).open(path)?)
-            }
-        };
-        let waiting = Arc::new(Mutex::new(Vec::new()));
-        let shared = Arc::downgrade(&waiting);
-        std::thread::Builder::new().name("access-log".into()).spawn(move || {
-            let mut lines = Vec::new();
-            while let Some(waiting) = shared.upgrade() {
-                std::mem::swap(&mut lines, &mut *waiting.lock().unwrap_or_else(PoisonError::into_inner));
-                drop(waiting);
-                // A destination that has gone away loses lines, as a log may; it must not end the gateway.
-                let _ = out.write_all(&lines).and_then(|()| out.flush());
-                lines.clear();
-                std::thread::sleep(FLUSH);
-            }
-        })?;
-        Ok(Self { waiting: Some(waiting) })
-    }
-
-    /// Puts one line in; false when there was no room.
-    pub fn write(&self, line: &Line<'_>) -> bool {
-        let Some(waiting) = &self.waiting else { return true };
-        let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.len() > WAITING_BYTES_MAX {
-            return false;
-        }
-        format(&mut waiting, line, SystemTime::now());
-        true
-    }
-
-    /// Waits until the writer has taken everything, at the end of the program.
-    pub fn drain(&self) {
-        let Some(waiting) = &self.waiting else { return };
-        for _ in 0..20 {
-            if waiting.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
-                break;
-            }
-            std::thread::sleep(FLUSH / 4);
-        }
-        std::thread::sleep(FLUSH / 4);
-    }
-}
-
-fn format(out: &mut Vec<u8>, line: &Line<'_>, at: SystemTime) {
+/// Appends the line.
+pub fn format(out: &mut Vec<u8>, line: &Line<'_>, at: SystemTime) {
     let ms = |duration: Duration| duration.as_secs_f64() * 1000.0;
     let at = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     // Writing into a Vec can't fail.
@@ -165,18 +99,6 @@ fn format(out: &mut Vec<u8>, line: &Line<'_>, at: SystemTime) {
         }
     }
     let _ = writeln!(out, ",\"total_ms\":{:.3}}}", ms(line.total));
-}
-
-/// A JSON string. Most texts here need no escapes, so they are copied as they are.
-fn string(out: &mut Vec<u8>, text: &str) {
-    let is_plain = text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\');
-    if is_plain {
-        out.push(b'"');
-        out.extend_from_slice(text.as_bytes());
-        out.push(b'"');
-    } else if let Ok(escaped) = serde_json::to_vec(text) {
-        out.extend_from_slice(&escaped);
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use crate::http::error::What;
+use crate::http::shadow;
 use gateway_core::route::Reason;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
@@ -96,6 +97,8 @@ pub struct Metrics {
     pub retries: IntCounterVec,
     /// See [`names::CONTINUATIONS`].
     pub continuations: IntCounterVec,
+    /// See [`names::SHADOWS`].
+    pub shadows: IntCounterVec,
     /// See [`names::UPSTREAM_CONNECTIONS`].
     pub connections: IntCounterVec,
     /// See [`names::LOG_LINES_DROPPED`].
@@ -173,6 +176,7 @@ impl Metrics {
             probe_failures: counters(r, &names::PROBE_FAILURES),
             retries: counters(r, &names::RETRIES),
             continuations: counters(r, &names::CONTINUATIONS),
+            shadows: counters(r, &names::SHADOWS),
             connections: counters(r, &names::UPSTREAM_CONNECTIONS),
             log_lines_dropped,
             config_reloads: counters(r, &names::CONFIG_RELOADS),
@@ -205,6 +209,9 @@ impl Metrics {
         }
         for outcome in ["resumed", "failed"] {
             self.continuations.with_label_values(&[outcome]);
+        }
+        for outcome in shadow::OUTCOMES {
+            self.shadows.with_label_values(&[outcome]);
         }
     }
 

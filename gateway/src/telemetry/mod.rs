@@ -1,16 +1,21 @@
-//! Turns what happened into metrics and one log line a request. Prompts, answers and keys never come here.
+//! Turns what happened into metrics and lines of logs. Prompts, answers and keys never come here.
 
 mod access;
 mod history;
+mod lines;
+mod logs;
 mod metrics;
 mod page;
 mod trace;
+mod usage;
 
-pub use access::{AccessLog, Line};
+pub use access::Line;
 pub use history::{History, Pace, STEP, Sample};
+pub use logs::Logs;
 pub use metrics::{FAILURES, Metrics, NO_MODEL};
 pub use page::Moment;
 pub use trace::Trace;
+pub use usage::Used;
 
 /// How a request ended, as clients and operators tell it apart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -1,6 +1,6 @@
-//! The file of keys on disk, and the keyring of its last good reading.
+//! The file of keys, on disk or in the store, and the keyring of its last good reading.
 
-use super::keyring::{Keyring, Stranger, Tenant};
+use super::keyring::{Caller, Keyring, Stranger};
 use arc_swap::ArcSwap;
 use gateway_core::admission::TenantId;
 use shared::keys::KeyFile;
@@ -15,10 +15,19 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Everybody who may use the gateway.
 #[derive(Debug)]
 pub struct Tenants {
-    /// Absent: no keys are asked for.
-    path: Option<PathBuf>,
+    whence: Whence,
     ring: ArcSwap<Keyring>,
     read: Mutex<Read>,
+}
+
+/// Where the keys come from.
+#[derive(Debug)]
+enum Whence {
+    /// No keys are asked for.
+    Nowhere,
+    File(PathBuf),
+    /// Whoever follows the store brings them.
+    Store,
 }
 
 /// What reading the file again needs.
@@ -26,6 +35,8 @@ pub struct Tenants {
 struct Read {
     numbers: BTreeMap<String, TenantId>,
     stamp: Option<Stamp>,
+    /// The text of the last good reading, from the store.
+    text: Vec<u8>,
 }
 
 /// Tells whether a file has changed: its time, its length, and its inode, since a rename keeps the other two.
@@ -37,9 +48,14 @@ struct Stamp {
 }
 
 impl Tenants {
-    /// No keys are asked for: everybody is [`Tenant::anybody`].
+    /// No keys are asked for: everybody is [`Caller::anybody`].
     pub fn open_to_all() -> Self {
-        Self { path: None, ring: ArcSwap::default(), read: Mutex::default() }
+        Self { whence: Whence::Nowhere, ring: ArcSwap::default(), read: Mutex::default() }
+    }
+
+    /// Those of the store; until they were read for the first time, nobody is let in.
+    pub fn of_store() -> Self {
+        Self { whence: Whence::Store, ..Self::open_to_all() }
     }
 
     /// Those of a file.
@@ -48,13 +64,13 @@ impl Tenants {
     ///
     /// Says what is wrong with the file, and where.
     pub fn of_file(path: &Path) -> Result<Self, String> {
-        let tenants = Self { path: Some(path.to_owned()), ..Self::open_to_all() };
+        let tenants = Self { whence: Whence::File(path.to_owned()), ..Self::open_to_all() };
         tenants.refresh().map(|_| tenants)
     }
 
     /// Whether keys are asked for; then what clients send is ours and goes no further.
     pub fn ask_for_keys(&self) -> bool {
-        self.path.is_some()
+        !matches!(self.whence, Whence::Nowhere)
     }
 
     /// Whose key an `Authorization` header carries.
@@ -62,12 +78,16 @@ impl Tenants {
     /// # Errors
     ///
     /// [`Stranger`] when it is nobody's.
-    pub fn identify(&self, authorization: &[u8]) -> Result<Arc<Tenant>, Stranger> {
-        if self.path.is_none() {
-            return Ok(Tenant::anybody());
+    pub fn identify(&self, authorization: &[u8]) -> Result<Caller, Stranger> {
+        if !self.ask_for_keys() {
+            return Ok(Caller::anybody());
         }
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.ring.load().identify(authorization, since_1970.as_secs())
+        let ring = self.ring.load();
+        if !ring.is_read() {
+            return Err(Stranger::Unread);
+        }
+        ring.identify(authorization, since_1970.as_secs())
     }
 
     /// The keyring now.
@@ -81,7 +101,7 @@ impl Tenants {
     ///
     /// Says once for each change what is wrong with the file.
     pub fn refresh(&self) -> Result<bool, String> {
-        let Some(path) = &self.path else { return Ok(false) };
+        let Whence::File(path) = &self.whence else { return Ok(false) };
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let explain = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let stamp = stamp(path).map_err(|error| explain(&error))?;
@@ -89,15 +109,34 @@ impl Tenants {
             return Ok(false);
         }
         let text = std::fs::read(path).map_err(|error| explain(&error))?;
-        let file: KeyFile = serde_json::from_slice(&text).map_err(|error| explain(&error))?;
-        let ring =
-            Keyring::new(&file, |name| number(&mut read.numbers, name)).map_err(|error| explain(&error))?;
-        self.ring.store(Arc::new(ring));
+        self.parse(&text, &mut read).map_err(|error| explain(&error))?;
         Ok(true)
+    }
+
+    /// The text that the store holds now; true when there is a new keyring. A bad one changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with it.
+    pub fn take(&self, text: &[u8]) -> Result<bool, String> {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.ring.load().is_read() && read.text == text {
+            return Ok(false);
+        }
+        self.parse(text, &mut read).map_err(|error| format!("the keys in the store: {error}"))?;
+        read.text = text.to_vec();
+        Ok(true)
+    }
+
+    fn parse(&self, text: &[u8], read: &mut Read) -> Result<(), String> {
+        let file: KeyFile = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        let ring = Keyring::new(&file, |name| number(&mut read.numbers, name))?;
+        self.ring.store(Arc::new(ring));
+        Ok(())
     }
 }
 
-/// The number of a name: the same through every change of the file. 0 is [`Tenant::anybody`].
+/// The number of a name: the same through every change of the file. 0 is anybody's.
 fn number(numbers: &mut BTreeMap<String, TenantId>, name: &str) -> TenantId {
     let next = TenantId(numbers.len() as u32 + 1);
     *numbers.entry(name.to_owned()).or_insert(next)
@@ -146,7 +185,7 @@ mod tests {
     }
 
     fn number_of(tenants: &Tenants, key: &str) -> Option<u32> {
-        tenants.identify(format!("Bearer {key}").as_bytes()).ok().map(|tenant| tenant.id.0)
+        tenants.identify(format!("Bearer {key}").as_bytes()).ok().map(|caller| caller.tenant.id.0)
     }
 
     #[test]
@@ -175,6 +214,23 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         assert!(tenants.refresh().is_err());
         assert_eq!(number_of(&tenants, "key-a"), Some(1));
+    }
+
+    #[test]
+    fn keys_of_the_store_are_waited_for_and_a_bad_text_keeps_them() {
+        let text = |key: &str| {
+            let keys = serde_json::json!([{ "id": "k", "sha256": digest(key.as_bytes()) }]);
+            serde_json::json!({ "tenants": [{ "name": "a", "keys": keys }] }).to_string().into_bytes()
+        };
+        let tenants = Tenants::of_store();
+        assert_eq!(tenants.identify(b"Bearer one"), Err(Stranger::Unread));
+        assert_eq!(tenants.take(&text("one")), Ok(true));
+        assert_eq!(tenants.take(&text("one")), Ok(false));
+        assert_eq!(number_of(&tenants, "one"), Some(1));
+        assert!(tenants.take(b"{").unwrap_err().contains("store"));
+        assert_eq!(number_of(&tenants, "one"), Some(1));
+        assert_eq!(tenants.take(&text("two")), Ok(true));
+        assert_eq!((number_of(&tenants, "one"), number_of(&tenants, "two")), (None, Some(1)));
     }
 
     #[test]

@@ -60,6 +60,22 @@ impl Tenant {
     }
 }
 
+/// Who asks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Caller {
+    /// Whose key it is.
+    pub tenant: Arc<Tenant>,
+    /// What names the key without telling it; absent where no keys are asked for.
+    pub key: Option<Arc<str>>,
+}
+
+impl Caller {
+    /// See [`Tenant::anybody`].
+    pub fn anybody() -> Self {
+        Self { tenant: Tenant::anybody(), key: None }
+    }
+}
+
 /// Why a key opens nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stranger {
@@ -67,11 +83,14 @@ pub enum Stranger {
     Missing,
     /// Nobody has it, or has it any more.
     Unknown,
+    /// The keys have not been read yet.
+    Unread,
 }
 
 /// All keys of one reading of the file.
 #[derive(Clone, Debug, Default)]
 pub struct Keyring {
+    is_read: bool,
     /// By the first digits of the digest.
     keys: BTreeMap<String, Vec<Key>>,
     tenants: BTreeMap<TenantId, Arc<Tenant>>,
@@ -80,6 +99,7 @@ pub struct Keyring {
 
 #[derive(Clone, Debug)]
 struct Key {
+    id: Arc<str>,
     digest: String,
     expires_at: Option<u64>,
     tenant: Arc<Tenant>,
@@ -92,7 +112,7 @@ impl Keyring {
     ///
     /// Names the tenant and the key at fault.
     pub fn new(file: &KeyFile, mut number: impl FnMut(&str) -> TenantId) -> Result<Self, String> {
-        let mut ring = Self::default();
+        let mut ring = Self { is_read: true, ..Self::default() };
         let mut digests = BTreeSet::new();
         for entry in &file.tenants {
             if entry.name.is_empty() || ring.names.contains_key(&entry.name) {
@@ -112,13 +132,19 @@ impl Keyring {
                 if !digests.insert(digest.clone()) {
                     return Err(format!("key `{}` of `{}` is there twice", key.id, entry.name));
                 }
-                let key = Key { digest, expires_at: key.expires_at, tenant: tenant.clone() };
+                let id = key.id.as_str().into();
+                let key = Key { id, digest, expires_at: key.expires_at, tenant: tenant.clone() };
                 ring.keys.entry(key.digest[..INDEX_LEN].to_owned()).or_default().push(key);
             }
             ring.tenants.insert(tenant.id, tenant.clone());
             ring.names.insert(tenant.name.clone(), tenant);
         }
         Ok(ring)
+    }
+
+    /// Whether it was read from anywhere.
+    pub fn is_read(&self) -> bool {
+        self.is_read
     }
 
     /// Everybody with a key, by number.
@@ -141,13 +167,14 @@ impl Keyring {
     /// # Errors
     ///
     /// [`Stranger`] when it is nobody's.
-    pub fn identify(&self, authorization: &[u8], unix_s: u64) -> Result<Arc<Tenant>, Stranger> {
+    pub fn identify(&self, authorization: &[u8], unix_s: u64) -> Result<Caller, Stranger> {
         let key = bearer(authorization).ok_or(Stranger::Missing)?;
         let digest = digest(key);
         let candidates = self.keys.get(&digest[..INDEX_LEN]).map_or(&[][..], Vec::as_slice);
         let found = candidates.iter().find(|key| is_same(key.digest.as_bytes(), digest.as_bytes()));
         let is_good = |key: &&Key| key.expires_at.is_none_or(|end| unix_s < end);
-        found.filter(is_good).map(|key| key.tenant.clone()).ok_or(Stranger::Unknown)
+        let caller = |key: &Key| Caller { tenant: key.tenant.clone(), key: Some(key.id.clone()) };
+        found.filter(is_good).map(caller).ok_or(Stranger::Unknown)
     }
 }
 
@@ -209,7 +236,7 @@ mod tests {
     }
 
     fn name(ring: &Keyring, header: &str, unix_s: u64) -> Result<String, Stranger> {
-        ring.identify(header.as_bytes(), unix_s).map(|tenant| tenant.name.clone())
+        ring.identify(header.as_bytes(), unix_s).map(|caller| caller.tenant.name.clone())
     }
 
     #[test]

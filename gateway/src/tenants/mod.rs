@@ -4,4 +4,4 @@ mod file;
 mod keyring;
 
 pub use file::{Tenants, watch};
-pub use keyring::{Keyring, Stranger, Tenant};
+pub use keyring::{Caller, Keyring, Stranger, Tenant};

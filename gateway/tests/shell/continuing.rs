@@ -127,6 +127,33 @@ async fn two_hundred_deaths_are_two_hundred_whole_answers() {
     until("logged", async || gateway.logged("continued") > 150).await;
 }
 
+#[tokio::test]
+async fn a_stream_of_a_stopped_replica_goes_on_long_before_it_counts_as_idle() {
+    // U102: streams may be idle for a minute, but probes tell much sooner that this one won't move again.
+    let script = |request: &Recorded| {
+        let mut acts = ours(request, &AtomicBool::new(false));
+        if request.number == 0 && !request.body.windows(10).any(|window| window == b"answer_ids") {
+            acts.truncate(9);
+            acts.push(Act::AwaitClose);
+        }
+        acts
+    };
+    let (one, two) = (Stub::start(script).await, Stub::start(script).await);
+    let settings = [SETTINGS[0], ("PROBE__TIMEOUT_MS", "200"), ("HEALTH__PROBE_FAILURES_MAX", "2")];
+    let gateway = Gateway::ready(&[&one, &two], &settings).await;
+    let mut client = Client::connect(gateway.public).await;
+    client.ask("POST", "/v1/chat/completions", "", BODY.as_bytes()).await;
+    client.read_until("a6").await;
+    let (stopped, other) = if one.requests() > 0 { (&one, &two) } else { (&two, &one) };
+    stopped.stop(true);
+    client.read_until("[DONE]").await;
+    assert_eq!(other.requests(), 1);
+    until("let go of", async || stopped.closed_by_peer() == 1).await;
+    stopped.stop(false);
+    gateway.await_serving(2).await;
+    gateway.await_idle().await;
+}
+
 /// vLLM goes on from text: what it gets must be a request it understands.
 fn vllm(request: &Recorded, kill: &AtomicBool, is_chat: bool) -> Vec<Act> {
     let body: serde_json::Value = serde_json::from_slice(&request.body).unwrap();

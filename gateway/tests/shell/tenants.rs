@@ -70,6 +70,47 @@ async fn without_a_key_only_health_is_told() {
     assert!(seen.header("authorization").is_empty(), "a key of ours goes no further");
 }
 
+/// Lines of a usage log, once there are so many.
+async fn usage_lines(path: &std::path::Path, count: usize) -> Vec<serde_json::Value> {
+    let read = || std::fs::read_to_string(path).unwrap_or_default();
+    until("the usage log is written", async || read().lines().count() >= count).await;
+    read().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn every_answer_is_in_the_usage_log_with_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let (keys, log) = (folder.path().join("keys.json"), folder.path().join("usage.jsonl"));
+    write_keys(&keys, &[("a", "key-a", plain())]);
+    let stub = Stub::start(|_| Act::json(200, OK)).await;
+    let settings = [("TENANTS__KEYS_FILE", keys.to_str().unwrap()), ("LOG__USAGE", log.to_str().unwrap())];
+    let gateway = Gateway::ready(&[&stub], &settings).await;
+    let auth = "authorization: Bearer key-a\r\nx-request-id: whole\r\n";
+    assert_eq!(request(gateway.public, "POST", CHAT, auth, chat("x").as_bytes()).await.status, 200);
+    let line = &usage_lines(&log, 1).await[0];
+    assert_eq!(
+        (&line["tenant"], &line["key"], &line["request_id"]),
+        (&"a".into(), &"a".into(), &"whole".into())
+    );
+    assert_eq!((&line["prompt_tokens"], &line["completion_tokens"]), (&10.into(), &5.into()));
+    // One that its client leaves is billed by what went by; one that is refused not at all.
+    assert_eq!(request(gateway.public, "POST", CHAT, "", chat("x").as_bytes()).await.status, 401);
+    stub.set_script(|_| {
+        let mut acts = Act::stream(&["a", "b"]);
+        acts.truncate(3);
+        acts.push(Act::AwaitClose);
+        acts
+    });
+    let mut client = Client::connect(gateway.public).await;
+    client.ask("POST", CHAT, "authorization: Bearer key-a\r\n", chat("x").as_bytes()).await;
+    client.read_until("\"b\"").await;
+    drop(client);
+    let lines = usage_lines(&log, 2).await;
+    assert_eq!((&lines[1]["outcome"], &lines[1]["completion_events"]), (&"client_closed".into(), &2.into()));
+    assert!(lines[1]["prompt_tokens_estimated"].as_u64() > Some(0), "{}", lines[1]);
+    assert!(!std::fs::read_to_string(&log).unwrap().contains("key-a"));
+}
+
 #[tokio::test]
 async fn a_tenant_over_its_limit_is_told_when_to_come_back() {
     let limited = serde_json::json!({ "requests_per_min": 2, "tokens_per_min": 100_000 });

@@ -167,12 +167,13 @@ fn trouble() -> Vec<Panel> {
         )
         .ask("{{reason}}", rate(&names::REFUSED, "reason", "")),
         third(
-            "Retries and continuations",
-            "Attempts after the first, and streams that changed replicas.",
+            "Retries, continuations, shadows",
+            "Attempts after the first, streams that changed replicas, and copies of requests for a model's shadow.",
             Unit::EventsPerSecond,
         )
         .ask("retry: {{reason}}", rate(&names::RETRIES, "reason", ""))
-        .ask("stream {{outcome}}", rate(&names::CONTINUATIONS, "outcome", "")),
+        .ask("stream {{outcome}}", rate(&names::CONTINUATIONS, "outcome", ""))
+        .ask("shadow {{outcome}}", rate(&names::SHADOWS, "outcome", "")),
         quantiles(overhead, &names::OVERHEAD, ""),
         third("In flight", "Requests that are answered or wait in the gateway.", Unit::Count)
             .ask("in flight", format!("sum({})", names::IN_FLIGHT.name))

@@ -210,6 +210,12 @@ pub const CONTINUATIONS: Metric = counter(
     &["outcome"],
     "Streams broken after their first byte: resumed elsewhere, or failed.",
 );
+/// Copies of requests.
+pub const SHADOWS: Metric = counter(
+    "flotilla_gateway_shadows_total",
+    &["outcome"],
+    "Copies of requests for a model's shadow: answered, failed, or skipped since nobody was idle.",
+);
 /// Connections to replicas.
 pub const UPSTREAM_CONNECTIONS: Metric = counter(
     "flotilla_gateway_upstream_connections_total",
@@ -275,6 +281,7 @@ pub const ALL: &[Metric] = &[
     PROBE_FAILURES,
     RETRIES,
     CONTINUATIONS,
+    SHADOWS,
     UPSTREAM_CONNECTIONS,
     READY_REPLICAS,
     LOG_LINES_DROPPED,
