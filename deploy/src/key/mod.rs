@@ -1,4 +1,4 @@
-//! `flotilla key`: who may use the gateway. Keys are told once and kept as digests; [`edit`] decides, [`file`] and
+//! `flotilla key`: who may use the gateway. Keys are told once and kept as digests; [`edit`] decides, [`mod@file`] and
 //! [`store`] keep.
 
 mod edit;
